@@ -61,11 +61,12 @@ def number_text(value: float | None, digits: int = 4) -> str:
 def value_text(value: float, separated_from: float = 1e3) -> str:
     """A value of the user's: whole numbers whole, others with five digits or more.
 
-    Whole numbers have thousands separators `separated_from` on: 1e4 where they may be years.
+    Thousands have separators from `separated_from` on: 1e4 where they may be years.
     """
-    if value == round(value):
-        return f"{value:,.0f}" if abs(value) >= separated_from else f"{value:.0f}"
-    return number_text(value, 5) if abs(value) >= 1e3 else f"{value:.5g}"
+    is_whole = value == round(value)
+    if abs(value) >= separated_from:
+        return f"{value:,.0f}" if is_whole else number_text(value, 5)
+    return f"{value:.0f}" if is_whole else f"{value:.5g}"
 
 
 def seconds_text(value: float) -> str:

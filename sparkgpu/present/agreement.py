@@ -17,7 +17,7 @@ from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import number_text
 from sparkgpu.present.curves import confusion
 from sparkgpu.present.failures import prediction_text, row_cell, row_heading, truth_text
-from sparkgpu.present.table_model import Cell, Table, cells, number_cell, table_of, whole_cell
+from sparkgpu.present.table_model import Cell, Table, number_cell, table_of, whole_cell
 from sparkgpu.score.predictions import ModelPredictions
 from sparkgpu.score.rows import FloatArray
 
@@ -100,10 +100,15 @@ def disagreement(test: ModelPredictions, schema: TableSchema, results: Results) 
         rows.append(
             (
                 row_cell(schema, labels.row_id_N[row]),
-                *cells(
-                    truth_text(schema, labels.label_N[row]), prediction_text(schema, of_a[row]),
-                    prediction_text(schema, of_b[row]), nearer,
+                *(
+                    Cell(text=text, number=not schema.classes)
+                    for text in (
+                        truth_text(schema, labels.label_N[row]),
+                        prediction_text(schema, of_a[row]),
+                        prediction_text(schema, of_b[row]),
+                    )
                 ),
+                Cell(text=nearer),
             )
         )  # fmt: skip
     headings = (row_heading(schema), f"true {schema.target}", a, b, "nearer")

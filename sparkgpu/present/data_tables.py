@@ -130,7 +130,7 @@ def _bars(heights: Sequence[float], alternative: str) -> Markup:
 
 
 def _number(value: float) -> str:
-    return value_text(value, 1e4) if value.is_integer() and abs(value) < 1e9 else number_text(value, 3)
+    return value_text(value, 1e4) if value.is_integer() or abs(value) >= 1e3 else number_text(value, 3)
 
 
 def _percent(share: float) -> str:

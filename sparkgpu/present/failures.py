@@ -202,4 +202,5 @@ def _feature_cell(schema: TableSchema, features: Rows, row: int, place: int) -> 
     column = next(number for number, one in enumerate(same_kind) if one is feature)
     if feature.kind == "categorical":
         return Cell(text=feature_text(feature, features.codes_NK[row, column]))
-    return Cell(text=feature_text(feature, features.numeric_NF[row, column]), number=True)
+    text = feature_text(feature, features.numeric_NF[row, column])
+    return Cell(text=text, number=not feature.is_boolean)

@@ -19,7 +19,7 @@ def test_numbers_have_four_significant_digits(value: float | None, text: str) ->
 @pytest.mark.parametrize(
     ("value", "text", "of_a_column"),
     [(1998, "1,998", "1998"), (11880, "11,880", "11,880"), (-97444, "-97,444", "-97,444"), (3, "3", "3"),
-     (1103.69, "1,103.7", "1,103.7"), (0.852504, "0.8525", "0.8525"), (1e6, "1,000,000", "1,000,000")],
+     (1103.69, "1,103.7", "1103.7"), (0.852504, "0.8525", "0.8525"), (1e6, "1,000,000", "1,000,000")],
 )  # fmt: skip
 def test_values_are_whole_or_have_five_digits_and_years_no_separator(
     value: float, text: str, of_a_column: str

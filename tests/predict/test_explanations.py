@@ -19,7 +19,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.predict.explain.columns import user_columns
 from sparkgpu.predict.explain.dependence import dependence_of
-from sparkgpu.predict.explain.importance import differs
+from sparkgpu.predict.explain.importance import differs, ranked
 from sparkgpu.predict.explain.models import Models
 from sparkgpu.predict.explain.run import explain
 from sparkgpu.predict.explain.sample import draw_sample
@@ -113,6 +113,14 @@ def test_what_is_not_drawn_has_its_reason_and_booleans_are_drawn_as_levels(
     late = Models(models=(), schema=schema, sample=sample, seed=7, until=0.0, notes=notes)
     dependence_of(late, user_columns(schema), found.importances[:2], None)
     assert notes == ["There was no time to draw shared, when."]
+
+
+def test_a_model_without_time_for_some_columns_does_not_decide_their_order(run: RunPaths) -> None:
+    columns = user_columns(read_schema(run))
+    whole = {"noise": [0.1], "shared": [0.4], "town": [0.2], "when": [0.3]}
+    found = ranked(columns, {"trees": whole, "neural": {"noise": [-0.1]}}, ("trees", "neural"), "rmse")
+    assert [one.column for one in found] == ["shared", "when", "town", "noise"]
+    assert set(found[-1].models) == {"trees", "neural"}
 
 
 def test_models_for_which_there_is_no_time_are_left_out_and_named(run: RunPaths) -> None:

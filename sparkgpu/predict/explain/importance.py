@@ -133,6 +133,8 @@ def ranked(
     """Every measured column, the leading one of trees and network (or of all models) first."""
     by_column: dict[str, dict[str, Importance]] = defaultdict(dict)
     ranks: dict[str, list[int]] = defaultdict(list)
+    ranking = {model: len(drops) for model, drops in found.items() if pair is None or model in pair}
+    most = max(ranking.values(), default=0)  # a model that had no time for some columns ranks none
     for model, of_model in found.items():
         means = {column: float(np.mean(drops)) for column, drops in of_model.items()}
         total = sum(max(mean, 0.0) for mean in means.values()) or 1.0
@@ -143,7 +145,7 @@ def ranked(
                 shuffles=len(drops),
                 share=max(means[column], 0.0) / total,
             )
-        if pair is None or model in pair:
+        if ranking.get(model) == most:
             for rank, column in enumerate(sorted(means, key=lambda column: -means[column])):
                 ranks[column].append(rank)
     names = [column.name for column in columns if column.name in ranks]

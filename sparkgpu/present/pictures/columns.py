@@ -13,7 +13,14 @@ from sparkgpu.core.rundir.explanations import Dependence, Explanations
 from sparkgpu.core.rundir.profile import Associations
 from sparkgpu.core.words import metric_title, short
 from sparkgpu.present.figure import Picture, new_figure
-from sparkgpu.present.pictures.shared import below_legend, heat_map, legend_above, plain_numbers, shaded
+from sparkgpu.present.pictures.shared import (
+    below_legend,
+    heat_map,
+    legend_above,
+    plain_logs,
+    plain_numbers,
+    shaded,
+)
 from sparkgpu.present.result_tables import decimals_of
 from sparkgpu.present.style import COLOURS, LINE, SOFT, TEXT, ModelStyle, styles
 
@@ -191,5 +198,8 @@ def _numbers(axes: Axes, one: Dependence, models: Sequence[str], look: Mapping[s
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     elif at[0] > 0 and at[-1] > _WIDE_RANGE * at[0]:
         axes.set_xscale("log")
+        plain_logs(axes.xaxis)
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
+        if max(map(abs, at)) >= 1e4:
+            plain_numbers(axes.xaxis)

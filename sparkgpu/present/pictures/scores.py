@@ -105,6 +105,8 @@ def dots(
     axes.set_xlabel(f"{metric_title(metric)} on the test rows ({_better(metric)} is better)")
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+    if max(abs(one.value or 0.0) for one in of) >= 1e4:
+        plain_numbers(axes.xaxis)
     return Picture(name=name, caption=caption, figures=[figure])
 
 
