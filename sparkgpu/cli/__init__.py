@@ -75,6 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
             signal.signal(signal.SIGINT, _interrupt)
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
+        " ".join(arguments or sys.argv).encode()  # refuses letters that the locale lacks
         status = app(arguments, standalone_mode=False) or EXIT_DONE
         gc.freeze()  # the interpreter then does not search what it drops anyway
         if status == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this status without a message

@@ -102,6 +102,10 @@ _FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
         "no further process or thread can start. Raise the limit with `ulimit -u`, or that of the container.",
     ),
     (
+        DeviceError, "surrogates not allowed",
+        "a path has letters that this locale cannot name. Set LC_ALL=C.UTF-8, and unset PYTHONUTF8.",
+    ),
+    (
         DeviceError, "address already in use|bindexception",
         "another program took a port that this run had just found free. Start the run again.",
     ),

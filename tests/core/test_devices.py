@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,15 @@ def test_this_machine_has_cores_and_memory() -> None:
     assert found.memory_bytes > 2**28
     assert (found.driver is None) <= (found.gpus == ())
     assert len({gpu.uuid for gpu in found.gpus}) == len(found.gpus)
+
+
+def test_a_limit_of_addresses_in_which_native_libraries_hang_is_refused() -> None:
+    program = ["prlimit", f"--as={2**30}", sys.executable, "-m", "sparkgpu", "doctor"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3 and done.stderr == (
+        "sparkgpu: this shell allows a process 1.0 GiB of addresses, and a worker needs 4. Raise the limit "
+        "with `ulimit -v unlimited`.\n"
+    )
 
 
 @pytest.mark.parametrize(

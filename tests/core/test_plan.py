@@ -124,6 +124,8 @@ def test_cores_and_memory_are_shared_out_evenly_and_on_the_cpu_cores_between_the
     with pytest.raises(DeviceError, match=r"4\.0 GiB .* 0\.50 GiB .* at least 0\.75; ask for fewer lanes"):
         plan_of("devices.cpu_lanes=2", memory=4 * GIB)
     assert plan_of("devices.cpu_lanes=1", memory=4 * GIB).lanes[0].heap_bytes == GIB
+    without = plan_of("devices.cpu_lanes=1", "trees.engine=lightgbm", memory=GIB)
+    assert without.lanes[0].heap_bytes == 0 and "memory" not in without.reasons
 
 
 def test_a_gpu_lane_sees_its_gpu_alone_and_a_cpu_lane_none() -> None:

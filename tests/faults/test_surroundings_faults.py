@@ -61,15 +61,25 @@ def test_variables(fault: str, occasion: str, wine: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("occasion", OCCASIONS)
-@pytest.mark.parametrize("limit", ["-Sn 256", "-Hc 0", "-Ss 1024"])
+@pytest.mark.parametrize("limit", ["-Sn 256", "-Hc 0", "-Ss 1024", "-v 4194304"])
 def test_limits_that_suffice(limit: str, occasion: str, wine: Path, tmp_path: Path) -> None:
     command = limited(limit, wine, OCCASIONS[occasion])
     with injected(f"ulimit {limit}", occasion, wine, tmp_path, command=command) as case:
         case.ends("finished", code=0, within_s=150)
 
 
-@pytest.mark.parametrize("limit", ["-n 300", "-n 200", "-n 100"])
-def test_too_few_open_files_are_refused(limit: str, wine: Path, tmp_path: Path) -> None:
-    command = limited(limit, wine, ())
-    with injected("ulimit -n", limit.split()[1], wine, tmp_path, command=command) as case:
+@pytest.mark.parametrize("limit", ["-n 300", "-n 200", "-n 100", "-v 262144", "-v 1048576", "-v 3145728"])
+def test_too_few_open_files_or_addresses_are_refused(limit: str, wine: Path, tmp_path: Path) -> None:
+    command, (name, value) = limited(limit, wine, ()), limit.split()
+    with injected(f"ulimit {name}", value, wine, tmp_path, command=command) as case:
         case.ends("refused", code=3, said="ulimit")
+
+
+@pytest.mark.parametrize("occasion", OCCASIONS)
+def test_letters_that_the_locale_cannot_name_are_refused(occasion: str, wine: Path, tmp_path: Path) -> None:
+    own = changed({"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0"})
+    folder = tmp_path / "größe 名"
+    folder.mkdir()
+    fault, options = "LC_ALL=C, PYTHONUTF8=0, other letters", OCCASIONS[occasion]
+    with injected(fault, occasion, wine, folder, *options, environ=own) as case:
+        case.ends("refused", code=3, said="Set LC_ALL=C.UTF-8, and unset PYTHONUTF8")

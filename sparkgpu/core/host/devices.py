@@ -7,6 +7,8 @@ taken for none: the run ends with the reason, unless CPU lanes are asked for.
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ _CGROUP, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _VISIBLE, _ORDER, _BY_PLACE = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _HIDES_ALL = ("", "-1", "NoDevFiles")
 _SLURM = "SLURM_JOB_GPUS"
+_LEAST_ADDRESSES = 4 * 2**30  # with fewer, OpenBLAS tries for ever to start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +62,17 @@ class Device:
 
 
 def find_machine() -> Machine:
-    """Inspect the machine."""
+    """Inspect the machine. Raises `DeviceError` if the shell's limit of addresses is too small for a run."""
+    addresses = resource.getrlimit(resource.RLIMIT_AS)[0]
+    addresses = sys.maxsize if addresses == resource.RLIM_INFINITY else addresses
+    if addresses < _LEAST_ADDRESSES:
+        raise DeviceError(
+            f"this shell allows a process {addresses / 2**30:.1f} GiB of addresses, and a worker needs "
+            f"{_LEAST_ADDRESSES >> 30}. Raise the limit with `ulimit -v unlimited`."
+        )
     found = find_gpus()
-    cores, memory_bytes = _allowed(usable_cores(), int(psutil.virtual_memory().available))
+    available_bytes = min(int(psutil.virtual_memory().available), addresses)
+    cores, memory_bytes = _allowed(usable_cores(), available_bytes)
     return Machine(
         cores=cores,
         memory_bytes=memory_bytes,

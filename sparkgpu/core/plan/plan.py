@@ -43,10 +43,10 @@ class LanePlan(Record):
 
     `threads` are its cores (Spark and H2O use all of them). The two branches train at the same time with
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
-    cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap,
-    `port_base` the first port of the lane's own block; for an executor, Spark or the lane's own machine
-    decides both. `context` tells what is in its JVM. `in_turn` means that its device takes one process at a
-    time, so the network waits until the trees' process has ended.
+    cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap
+    (0: no lane needs one), `port_base` the first port of the lane's own block; for an executor, Spark or the
+    lane's own machine decides both. `context` tells what is in its JVM. `in_turn` means that its device takes
+    one process at a time, so the network waits until the trees' process has ended.
     """
 
     index: int
@@ -172,11 +172,6 @@ def make_plan(
         reasons["devices"] = "every visible GPU" if on_gpu else "the CPU, since no GPU is visible here"
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     check_tree_device(config, reasons, on_gpu=on_gpu)
-    heap = heap_bytes(machine, len(devices))
-    reasons["memory"] = (
-        f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
-        f"{machine.memory_bytes / GIB:.0f} GiB"
-    )
     trees = config.trees_by_name
     both_on_gpu = len(config.branches) > 1 and any(
         ENGINES.find(found.engine_name).on_gpu for found in trees.values()
@@ -217,6 +212,13 @@ def make_plan(
     )
     has_session = any(ENGINES.find(trial.engine).needs_h2o for trial in trials)
     prepared_by = choose_preparation(config, source, has_session=has_session, reasons=reasons)
+    heap = 0
+    if has_session or prepared_by == "spark":
+        heap = heap_bytes(machine, len(devices))
+        reasons["memory"] = (
+            f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
+            f"{machine.memory_bytes / GIB:.0f} GiB"
+        )
     limit = config.time_limit
     if limit is not None:
         reasons["time limit"] = (

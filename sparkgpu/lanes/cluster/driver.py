@@ -222,7 +222,9 @@ def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> 
                     ),
                 )
             )
-            executors = await_executors(session, wanted=settings["executors"])
+            executors = await_executors(
+                session, wanted=settings["executors"], settled_s=settings.get("settled_s")
+            )
             check_executors(session, executors, paths.root)
         plan = make_cluster_plan(config, executors, master=settings["master"])
         write_json(paths.plan, plan)

@@ -35,6 +35,7 @@ from sparkgpu.lanes.worker_supervisor import Outcome, WorkerSupervisor, wait_clo
 _POLL_S = 0.1
 _CLOSING_S = 15.0
 _MOST_STARTS = 2
+_SETTLED_S = 10.0  # without another executor, at the second start: a stopped one is killed after that time
 
 
 @dataclass(kw_only=True)
@@ -75,8 +76,9 @@ class DriverSupervisor:
                 return self._given_up("; then ".join(lost))
             on_event(0, "trees", Event(at=time.time(), kind="phase", text=f"{lost[-1]}; once more"))
             clear_unfinished(self.paths)
-            # With one lost there may be fewer than were asked for: take those that come.
-            write_json(self.wanted, {**read_json(self.wanted), "executors": None})
+            # With one lost there may be fewer than before: take those that come.
+            fewer = {"executors": len(self.plan.lanes), "settled_s": _SETTLED_S}
+            write_json(self.wanted, {**read_json(self.wanted), **fewer})
             try:
                 self._start()
             except SparkgpuError as error:

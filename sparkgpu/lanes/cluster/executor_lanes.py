@@ -65,7 +65,11 @@ def _run_lane(paths: RunPaths, index: int, gpus: list[str]) -> bool:
         lanes = list(plan.lanes)
         lanes[index] = lanes[index].model_copy(
             update={
-                "heap_bytes": heap_bytes(find_machine(), hosts.count(hosts[index])),
+                "heap_bytes": (
+                    heap_bytes(find_machine(), hosts.count(hosts[index]))
+                    if lanes[index].context != "none"
+                    else 0
+                ),
                 "port_base": ports[0],
                 "cuda_visible_devices": ",".join(gpus),
             }

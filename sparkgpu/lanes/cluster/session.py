@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -119,19 +120,23 @@ def _bytes(text: str) -> int:
     return int(digits) * _MEMORY[unit]
 
 
-def await_executors(session: SparkSession, *, wanted: int | None) -> tuple[Executor, ...]:
-    """Wait until `wanted` executors have registered or, with None, until no more come.
+def await_executors(
+    session: SparkSession, *, wanted: int | None, settled_s: float | None = None
+) -> tuple[Executor, ...]:
+    """Wait until `wanted` executors have registered, or until none has come for `settled_s` seconds.
 
     Raises `DeviceError` after a minute, with the number that registered.
     """
     deadline = time.monotonic() + _WAIT_S
+    if settled_s is None:
+        settled_s = math.inf if wanted else _SETTLED_S
     found: tuple[Executor, ...] = ()
     settled = time.monotonic()
     while True:
         now = executors_of(session)
         if len(now) != len(found):
             found, settled = now, time.monotonic()
-        if len(found) >= wanted if wanted else found and time.monotonic() - settled > _SETTLED_S:
+        if found and (len(found) >= (wanted or math.inf) or time.monotonic() - settled > settled_s):
             return found
         if time.monotonic() > deadline:
             master = session.sparkContext.master

@@ -26,7 +26,9 @@ def plan_facts(plan: Plan) -> Iterable[tuple[str, str]]:
         yield (
             f"lane {lane.index}",
             f"{device}, {counted(lane.tree_threads, 'thread')} for trees and {lane.neural_threads} for the "
-            f"network, {gibibytes(lane.heap_bytes)} of Java heap, ports from {lane.port_base}",
+            "network, "
+            + (f"{gibibytes(lane.heap_bytes)} of Java heap, " if lane.heap_bytes else "")
+            + f"ports from {lane.port_base}",
         )
     yield "trials", f"{len(plan.trials)}: {listed((trial.name for trial in plan.trials), most=6)}"
     for key, reason in plan.reasons.items():
