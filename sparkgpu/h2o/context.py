@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 _USER = "sparkgpu"
-# What those with the login must not read: H2O's default list without its last entry, paths with a hidden
-# folder, since a run may be in one.
-_DENIED_FILES = "{/bin/*,/etc/*,/var/*,/usr/*,/proc/*}"
+# What those with the login must not read. Not H2O's default list: its `/etc/*` lets deeper files through, and
+# a run may be in a hidden folder, which it denies, or below /var.
+_DENIED_FILES = "{/bin/*,/etc/**,/var/*,/usr/*,/proc/**}"
 
 
 def start_h2o(session: SparkSession, *, name: str, scratch: Path, port_base: int, threads: int) -> H2OContext:

@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
+from sparkgpu.h2o.startup import catalog_class_path, class_path
 
 pytestmark = pytest.mark.spark
 
@@ -126,5 +128,15 @@ def test_with_the_login_too_no_code_comes_by_a_pojo_and_no_file_of_the_system_is
     while '"status":"RUNNING"' in (said := h2o.ask("GET", job, {}, login=True)[1]):
         pass
     assert "POJO import is disabled" in said
-    status, said = h2o.ask("GET", "/3/ImportFiles", {"path": "/etc/passwd"}, login=True)
-    assert status >= 400 and "File /etc/passwd access denied" in said
+    for file in ("/etc/passwd", "/etc/ssl/openssl.cnf", "/proc/self/environ"):
+        status, said = h2o.ask("GET", "/3/ImportFiles", {"path": file}, login=True)
+        assert status >= 400 and f"File {file} access denied" in said
+
+
+def test_no_jdbc_driver_is_on_the_class_path_but_the_catalogs_own_where_asked() -> None:
+    def with_driver(jars: list[str]) -> list[str]:
+        names = ((jar, zipfile.ZipFile(jar).namelist()) for jar in jars if jar.endswith(".jar"))
+        return [Path(jar).name for jar, files in names if "META-INF/services/java.sql.Driver" in files]
+
+    assert with_driver(class_path()) == []
+    assert any(name.startswith("derby-") for name in with_driver(catalog_class_path()))
