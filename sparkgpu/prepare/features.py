@@ -32,25 +32,16 @@ class Levels:
     """The levels of a category, the most frequent first (ties by name), and their total number.
 
     A level of the table that is spelled like `OTHER_LEVEL` joins the levels beyond the cap. `values` of the
-    `rows` training rows are not null, and `kept` hold one of these levels.
+    `rows` training rows are not null.
     """
 
     levels: tuple[str, ...]
     num_levels: int
-    kept: int
     values: int
     rows: int
 
     def with_other(self) -> tuple[str, ...]:
         return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else self.levels
-
-    @property
-    def loses_most(self) -> bool:
-        """Whether most of the values belong to the levels beyond the cap.
-
-        A table's own `OTHER_LEVEL` is no such level. A single level beyond the cap never holds most values.
-        """
-        return self.num_levels > len(self.levels) + 1 and self.kept < self.values / 2
 
 
 @dataclass(kw_only=True)
@@ -73,10 +64,8 @@ class LevelCounts:
 
     def _most_frequent(self, count: Counter[str], most: int) -> Levels:
         ordered = sorted(count, key=lambda level: (-count[level], level))
-        kept = {level: count[level] for level in ordered[:most] if level != OTHER_LEVEL}
         return Levels(
-            levels=tuple(kept),
-            kept=sum(kept.values()),
+            levels=tuple(level for level in ordered[:most] if level != OTHER_LEVEL),
             num_levels=len(count),
             values=count.total(),
             rows=self.rows,

@@ -90,7 +90,7 @@ def find_out(
         as_they_are = [role.column for role in roles if statistics[role.column].is_feature_as(role.role)]
         features = features_of(roles, types, levels, as_they_are)
         if data.target_means:
-            features = with_means(features, levels, target.classes)
+            features = with_means(features, levels, target.classes, data.max_categories)
         made = RunPaths(root=paths.root / ".table")  # the table, until it is complete
         shutil.rmtree(made.root, ignore_errors=True)
         made.table.mkdir(parents=True)

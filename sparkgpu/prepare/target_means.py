@@ -1,9 +1,9 @@
-"""Numbers in place of very many levels: the mean target of the training rows of each level, smoothed.
+"""Numbers beside many levels: the mean target of the training rows of each level, smoothed.
 
-A column with more than `data.max_categories` levels loses the rarer ones to one level. For users or items
-that is most rows, and the levels hold what can be known, so such a column also gets its levels' mean targets
-as numeric features: one, or one per class if there are more than two. Where most rows keep their level, the
-means made both models worse (benchmarks/results/2026-11-trees.md).
+The labels of a level's own rows place it well where it has many rows. Where a column has very many levels,
+each with few rows, that place is mostly the rows' own labels, which trees and embeddings then learn by heart
+(benchmarks/results/2026-11-24-many-levels.md). So such a column also gets its levels' mean targets as numeric
+features: one, or one per class if there are more than two.
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
 training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FOLDER = "target_means"
 """Its folder in ``table/``, with one file for each column."""
+_MANY_LEVELS = 200  # 100 was worse on one table, 300 on another (the same record)
 _PRIOR_ROWS = 10.0  # so many rows with the overall mean stand beside a level's own (Micci-Barreca 2001)
 _FEWEST_ROWS = 2
 _MOST_LEVELS = 2_000_000
@@ -45,14 +46,18 @@ _MOST_CLASSES = 20
 
 
 def with_means(
-    features: Sequence[Feature], levels: Mapping[str, Levels], classes: Sequence[str]
+    features: Sequence[Feature], levels: Mapping[str, Levels], classes: Sequence[str], most: int
 ) -> tuple[Feature, ...]:
-    """The features with those of mean targets behind them, for the columns that lose most rows' levels."""
-    capped = [feature for feature in features if feature.levels and levels[feature.source].loses_most]
-    if not capped or len(classes) > _MOST_CLASSES:
+    """The features with those of mean targets behind them, for the columns with many levels.
+
+    Many are more than 200, or more than the `most` that keep a code of their own.
+    """
+    many = min(_MANY_LEVELS, most)
+    wide = [feature for feature in features if feature.levels and levels[feature.source].num_levels > many]
+    if not wide or len(classes) > _MOST_CLASSES:
         return tuple(features)
     targets = [f"share of {name}" for name in classes] if len(classes) > 2 else ["mean target"]
-    made = [(feature, place, target) for feature in capped for place, target in enumerate(targets)]
+    made = [(feature, place, target) for feature in wide for place, target in enumerate(targets)]
     titles = [f"{feature.name} {target}" for feature, _, target in made]
     names = safe_names([*(feature.name for feature in features), *titles])[len(features) :]
     new = (

@@ -7,6 +7,9 @@ principal component of their class shares (Coppersmith, Hong and Hosking 1999).
 The mean label of a level with few rows is mostly chance, and trees would learn these rows by heart. So all
 levels with fewer than ten rows stand together, where their common mean is, ordered by their texts.
 
+A category with a feature of mean targets (`sparkgpu.prepare.target_means`) keeps the order of its codes, the
+most frequent first: the place of a level would tell trees the labels that this feature keeps from its rows.
+
 H2O's own encoding of that name also orders the validation rows by their own labels, and early stopping then
 sees other numbers than a prediction (tried with 3.46). Here only training rows count.
 
@@ -37,8 +40,12 @@ def ordered_levels(folder: Path, schema: TableSchema, fold: int | None) -> dict[
 
     data = ds.dataset(sorted(folder.glob("*.parquet")))
     kept = None if fold is None else ds.field(FOLD) != fold
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
+    with_means = {feature.means_of for feature in schema.features}
     for feature in schema.categorical:
+        if feature.name in with_means:
+            found[feature.name] = tuple(range(len(feature.levels)))
+            continue
         rows = data.to_table(columns=[feature.name, LABEL], filter=kept)
         sum_LC, count_L = _sums(feature, as_numpy(rows[feature.name]), as_numpy(rows[LABEL]), schema)
         found[feature.name] = _ordered(feature, sum_LC, count_L)

@@ -58,6 +58,14 @@ def test_a_training_row_does_not_see_its_own_label(prepare) -> None:
     assert (of_test > 1000 / (own_rows + 1 + PRIOR)).all()
 
 
+def test_under_a_random_label_the_means_tell_nothing_of_it(prepare) -> None:
+    label = np.random.default_rng(5).normal(size=ROWS)
+    table = table_of(prepare(frame(label, [f"u{row % 210}" for row in range(ROWS)]), "y"))
+    by_split = {name: rows.user_mean_target.corr(rows.label) for name, rows in table.groupby("split")}
+    assert by_split["train"] < 0.05  # a mean that holds the row's own label gives .5 here
+    assert abs(by_split["test"]) < 0.2
+
+
 def test_with_folds_a_row_gets_the_mean_of_the_other_folds(prepare) -> None:
     options = {"data.max_categories": 5, "split.folds": 3}
     table = table_of(prepare(frame(VALUES), "y", options))
@@ -84,11 +92,9 @@ def test_a_level_that_training_hardly_shows_gets_the_overall_mean(prepare) -> No
     np.testing.assert_allclose(once, table.label[table.split == "train"].mean(), rtol=1e-6)
 
 
-def test_columns_that_keep_most_levels_and_runs_without_means_get_none(prepare) -> None:
-    often = np.where(np.arange(ROWS) % 3 == 0, USERS, "often")
-    for user, changed in (
-        (USERS, {"data.max_categories": 100}),
-        (often, {}),
-        (USERS, {"data.target_means": False}),
-    ):
-        assert set(prepare(frame(VALUES, user), "y", {**CAPPED, **changed}).kinds) == {"user", "x"}
+def test_columns_with_more_than_200_levels_in_training_get_means_unless_nobody_wants_them(prepare) -> None:
+    for levels, means in ((200, True), (280, True), (280, False)):
+        user = [f"u{row % levels}" for row in range(ROWS)]
+        options = {"split.test": 0.1, "split.valid": 0.1, "data.target_means": means}
+        has_means = "user (mean target)" in prepare(frame(VALUES, user), "y", options).kinds
+        assert has_means == (levels > 200 and means)

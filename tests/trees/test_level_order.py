@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from planted_trees import Table, table
 
+from sparkgpu.core.table.schema import Feature
 from sparkgpu.trees.level_order import on_a_line, ordered_levels
 
 
@@ -48,6 +49,16 @@ def test_the_rows_of_the_held_out_fold_do_not_count(tmp_path: Path) -> None:
     train_N = np.full(120, "train")
     planted = table(tmp_path, label_N, None, {"text": (text_N, ("a", "b"))}, split_N=train_N, fold_N=fold_N)
     assert (order(planted, fold=1), order(planted, fold=0)) == (("a", "b"), ("b", "a"))
+
+
+def test_levels_with_mean_targets_keep_the_order_of_their_codes(tmp_path: Path) -> None:
+    text_N = np.repeat(np.array(["a", "b"], dtype=object), 50)
+    planted = table(tmp_path, np.repeat([1, 0], 50), None, {"text": (text_N, ("a", "b"))})
+    (text,) = planted.schema.features
+    mean = Feature(name="m", source="text", part="mean target", kind="numeric", pipeline="m", means_of="text")
+    schema = planted.schema.model_copy(update={"features": (text, mean)})
+    found = ordered_levels(planted.paths.split("train"), schema, None)
+    assert (order(planted), found["text"]) == (("b", "a"), (0, 1))
 
 
 def test_with_many_classes_levels_with_the_same_classes_stand_together() -> None:
