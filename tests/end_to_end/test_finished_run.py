@@ -72,7 +72,7 @@ def test_the_run_directory_holds_what_the_contract_lists(paths: RunPaths) -> Non
         "telemetry.csv", "metrics.json", "profile.json", "explanations.json", "report",
     }  # fmt: skip
     assert {path.name for path in paths.table.iterdir()} == {
-        "split=train", "split=valid", "split=test", "schema.json",
+        "split=train", "split=valid", "split=test", "schema.json", "target_means",
     }  # fmt: skip
     assert {path.name for path in (paths.root / "lanes").iterdir()} == {"0", "1"}
     assert {path.name for path in (paths.root / "trials").iterdir()} == set(TRIALS)
