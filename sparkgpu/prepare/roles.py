@@ -27,6 +27,7 @@ FLOAT32_MAX = 3.4028234663852886e38
 Held = Literal["text", "codes", "numbers", "timestamps"]
 """What texts may be: real numbers, numbers that are codes, timestamps, or plain text."""
 ID_LIKE = "id-like"
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0")  # without a name, in Parquet and CSV
 _ID_SHARE = 0.95
 _ID_ROWS = 50
 
@@ -143,6 +144,8 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
     if asked is not None:
         parts = column.parts if asked == "timestamp" else ()
         return ColumnRole(column=column.name, role=asked, parts=parts, asked=True)
+    if _PANDAS_INDEX.fullmatch(column.name):
+        return f"{ID_LIKE}: the index of a frame, which pandas wrote beside its columns"
     if column.family == "other":
         return f"of type {column.type}, which holds no single value"
     if column.numeric and column.least is None:

@@ -171,6 +171,23 @@ def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):
     assert asked.table()["code"].tolist() == [5000 + 7 * i for i in range(ROWS)]
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_the_index_of_a_shuffled_frame_is_left_out_unless_asked_for(prepare, tmp_path, ending):
+    shuffled = pd.DataFrame({"x": NUMBERS, "y": LABELS}).sample(frac=0.9, random_state=1)
+    file = tmp_path / f"t.{ending}"
+    if ending == "csv":
+        shuffled.to_csv(tmp_path / "once.csv")
+        shuffled = pd.read_csv(tmp_path / "once.csv")
+        shuffled.to_csv(file, index=False)
+    else:
+        shuffled.to_parquet(file)
+    found = prepare(file, "y")
+    ((index, reason),) = found.dropped.items()
+    assert reason == "id-like: the index of a frame, which pandas wrote beside its columns"
+    assert found.schema.notes == (f'data.roles = {{"{index}" = "numeric"}} takes {index!r} in',)
+    assert index in prepare(file, "y", {"data.roles": {index: "numeric"}}).kinds
+
+
 @pytest.mark.parametrize("kind", ["csv", "double", "decimal", "whole"])
 def test_numbers_that_differ_only_beyond_32_bits_are_left_out_with_what_is_true(prepare, tmp_path, kind):
     start, step = (2**61, 1000) if kind == "whole" else (10**20, 2**20)
