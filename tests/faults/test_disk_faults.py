@@ -52,8 +52,8 @@ def ends_on(disk: SmallDisk, case: Case, outcome: Outcome, **promised: object) -
     if was_read_only:
         for file in [case.run.paths.running, *half_written(case.run.paths.root)]:
             file.unlink(missing_ok=True)
-        shutil.rmtree(case.temporary)
-        case.temporary.mkdir()
+        for folder in case.temporary.iterdir():
+            shutil.rmtree(folder)
     case.since = time.monotonic() - seconds
     case.ends(outcome, **promised)  # type: ignore[arg-type]
 
@@ -126,6 +126,10 @@ def test_a_full_disk_ends_a_run_with_a_sentence_and_a_resumed_one_finishes(
     [
         ("no space", "starting Spark", "refused"),
         ("no space", "starting H2O", "resumable"),
+        ("no space", "training", "finished"),
+        ("only read", "starting Spark", "refused"),
+        ("only read", "starting H2O", "resumable"),
+        ("only read", "training", "finished"),
     ],
 )
 def test_a_temporary_folder_that_cannot_be_written_is_told(

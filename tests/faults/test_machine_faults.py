@@ -1,0 +1,145 @@
+"""The machine of a run: its memory is exhausted, its clock jumps, it allows few threads or no /dev/shm."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from injected import CASE_S, OPTIONS, Metrics, injected
+from running import COMMAND
+from test_process_faults import AGAIN, GANG, SOON
+from test_surroundings_faults import OCCASIONS, WITHOUT_JVM, changed
+
+pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(CASE_S)]
+
+OTHER = 54_321
+MEMORY = Path("/sys/fs/cgroup/memory")
+JUMPING = """
+import os, time
+_real = time.time
+def _jumped():
+    try:
+        with open(os.environ["JUMP_FILE"]) as file:
+            return _real() + float(file.read())
+    except OSError:
+        return _real()
+time.time = _jumped
+"""
+IN_A_MOUNT = 'mount -t tmpfs -o size=4k{mode} tmpfs /dev/shm && {{ {fill}; exec "$@"; }}'
+
+
+@pytest.fixture
+def no_memory(tmp_path: Path) -> Iterator[Path]:
+    """A control group in which the kernel kills whoever needs one more page."""
+    group = MEMORY / f"sparkgpu-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text("65536")
+    except OSError as error:
+        pytest.skip(f"needs a control group of memory: {error}")
+    yield group
+    group.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("role", "phase"),
+    [
+        ("tree worker", "training"), ("neural worker", "training"), ("neural worker", "prediction"),
+        ("JVM", "training"), ("JVM", "writing the table"), ("tree worker", "preparation"),
+    ],
+)  # fmt: skip
+def test_a_process_whose_memory_is_exhausted_is_made_up_for(
+    role: str, phase: str, wine: Path, no_memory: Path, undisturbed: Callable[..., Metrics], tmp_path: Path
+) -> None:
+    with injected(f"no memory: {role}", phase, wine, tmp_path, *SOON) as case:
+        process = case.process(role)
+        case.reach(phase, "neural" if role == "neural worker" else "trees")
+        case.inject(lambda: (no_memory / "cgroup.procs").write_text(str(process.pid)))
+        said = "its Java ended or does not answer" if role == "JVM" else "out of memory"
+        case.ends("resumable", code=5, said=said, whole=lambda: undisturbed(*SOON))
+
+
+@pytest.mark.parametrize("phase", ["start", "training", "prediction"])
+def test_a_rank_whose_memory_is_exhausted_starts_again(
+    phase: str, wine: Path, no_memory: Path, tmp_path: Path
+) -> None:
+    with injected("no memory: rank", phase, wine, tmp_path, *GANG) as case:
+        case.reach("reading" if phase == "start" else phase, "neural")
+        case.process("rank")
+        rank = case.processes("rank")[-1]
+        case.inject(lambda: (no_memory / "cgroup.procs").write_text(str(rank.pid)))
+        case.ends("finished", code=0, said="" if phase == "prediction" else AGAIN)
+
+
+@pytest.mark.parametrize("megabytes", [16, 40, 64])
+def test_a_java_heap_that_is_too_small_is_told(
+    megabytes: int, wine: Path, java: Path, tmp_path: Path
+) -> None:
+    """By a Java that takes another -Xmx, since the run passes on no options of Java from outside."""
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    for file in [*java.iterdir(), *(java / "bin").iterdir()]:
+        if file.name != "java" and file != java / "bin":
+            (home / file.relative_to(java)).symlink_to(file)
+    small = f'case $word in -Xm*) word="-Xmx{megabytes}m";; esac; set -- "$@" "$word"; shift'
+    (home / "bin" / "java").write_text(
+        f'#!/bin/bash\nfor word; do {small}; done\nexec "{java}/bin/java" "$@"\n'
+    )
+    (home / "bin" / "java").chmod(0o755)
+    own = changed({"JAVA_HOME": str(home)})
+    with injected("a Java heap too small", f"{megabytes} MB", wine, tmp_path, environ=own) as case:
+        assert case.run.wait(60) in (3, 5)
+        case.line |= {"outcome": "refused", "code": case.run.process.returncode}
+        assert "Traceback" not in case.run.stderr + case.run.stdout
+        assert re.search(r"(?i)memory|heap|Java", case.run.stderr), case.run.stderr
+        case.nothing_left()
+
+
+@pytest.mark.parametrize("phase", ["preparation", "training", "report"])
+@pytest.mark.parametrize(("fault", "seconds"), [("a day forward", 86_400), ("an hour back", -3_600)])
+def test_a_clock_that_jumps_changes_nothing(
+    fault: str, seconds: int, phase: str, wine: Path, undisturbed: Callable[..., Metrics], tmp_path: Path
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(JUMPING)
+    jump, paths = tmp_path / "jump", [str(tmp_path / "site"), *os.environ["PYTHONPATH"].split(os.pathsep)]
+    own = changed({"JUMP_FILE": str(jump), "PYTHONPATH": os.pathsep.join(paths)})
+    with injected(f"the clock jumps {fault}", phase, wine, tmp_path, *WITHOUT_JVM, environ=own) as case:
+        case.reach(phase, "neural" if phase == "training" else "trees")
+        case.inject(lambda: jump.write_text(str(seconds)))
+        case.ends("finished", code=0)
+        for name in ("models", "comparison"):
+            assert case.run.metrics[name] == undisturbed(*WITHOUT_JVM)[name]
+
+
+@pytest.mark.parametrize("occasion", OCCASIONS)
+@pytest.mark.parametrize(
+    ("fault", "mode", "fill"),
+    [("no space", "", "cat /dev/zero > /dev/shm/filler 2> /dev/null"), ("only read", ",ro", "true")],
+)
+def test_runs_do_without_shared_memory(
+    fault: str, mode: str, fill: str, occasion: str, wine: Path, tmp_path: Path
+) -> None:
+    shell = ["unshare", "-m", "bash", "-c", IN_A_MOUNT.format(mode=mode, fill=fill), "--"]
+    command = [*shell, *COMMAND, "run", wine, *OPTIONS, *OCCASIONS[occasion]]
+    with injected(f"{fault}: /dev/shm", occasion, wine, tmp_path, command=command) as case:
+        case.ends("finished", code=0, within_s=150)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(
+    "processes", [pytest.param(5, marks=pytest.mark.xfail(reason="leaves its scratch folder")), 20, 60]
+)
+def test_too_few_threads_are_told(processes: int, wine: Path, tmp_path: Path) -> None:
+    """As a user who may read all files, since the limit does not hold for root."""
+    user = ["setpriv", f"--reuid={OTHER}", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    command = ["prlimit", f"--nproc={processes}", *user, *COMMAND, "run", wine, *OPTIONS]
+    with TemporaryDirectory(dir="/tmp") as cache:  # matplotlib asks for one that needs no privilege
+        os.chown(cache, OTHER, OTHER)
+        own = changed({"MPLCONFIGDIR": cache})
+        with injected("ulimit -u", str(processes), wine, tmp_path, command=command, environ=own) as case:
+            case.ends("refused", code=3, said="ulimit -u|the Java in .* ended with status 1")
