@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from planted import alone, parameters
-from ranks_equivalence import spread, train
+from ranks_equivalence import CASES, spread, train
 
 from sparkgpu.core.errors import TrialError
 from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
@@ -67,6 +68,21 @@ def training(folder: Path, epochs: int) -> TrainingState:
     """One that leaves a checkpoint in the folder after each epoch, and begins at the one that is there."""
     checkpoints = Checkpoints(folder, minutes=1e-9)
     return train(spread(alone(), parameters()), parameters(epochs=epochs), checkpoints=checkpoints)
+
+
+@pytest.mark.parametrize("case", ["mlp", "tabm", "tabm, odd depth", "resnet", "realmlp"])
+def test_a_network_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(tmp_path: Path, case: str) -> None:
+    config = parameters(**{**CASES[case], "epochs": 3})
+
+    def trained() -> TrainingState:
+        return train(spread(alone(), config), config, checkpoints=Checkpoints(tmp_path, minutes=1e-9))
+
+    whole = trained()
+    shutil.rmtree(max(tmp_path.glob("epoch-*")))
+    found = trained()
+    losses = [[(point.train, point.valid) for point in state.curve] for state in (found, whole)]
+    assert losses[0] == losses[1]
+    assert found.notes == ["resumed from a checkpoint after epoch 2"]
 
 
 def test_the_scale_of_float16_losses_goes_on_where_it_was(tmp_path: Path) -> None:

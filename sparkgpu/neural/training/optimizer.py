@@ -84,6 +84,8 @@ class Optimizer(torch.optim.AdamW):
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    # Adam's own also completes the states of older versions, and takes that of Muon for one of them.
+    __setstate__ = torch.optim.Optimizer.__setstate__
     found_inf: Tensor | None = None
     """Set by the scaler of float16: whether a gradient overflowed, so that nothing may change."""
     held: Sequence[Tensor] | None = None
