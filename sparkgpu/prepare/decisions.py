@@ -169,10 +169,15 @@ def notes_on(
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
     most = config.max_categories
-    if capped := [feature.title for feature in features if len(feature.levels) > most]:
-        notes.append(f"{listed(capped)}: more than {most:,} levels; the rarer ones became one level")
+    for feature in features:
+        if len(feature.levels) > most:
+            found = levels[feature.source]
+            notes.append(
+                f"{feature.title}: {found.num_levels:,} levels; all but the {most:,} most frequent became "
+                f"one, in {1 - found.kept / found.values:.1%} of the training rows (data.max_categories)"
+            )
     if with_mean := dict.fromkeys(feature.source for feature in features if feature.means_of):
-        notes.append(f"{listed(with_mean)}: the mean target of each level is a feature as well")
+        notes.append(f"{listed(with_mean)}: the mean target of each level, all counted, is a feature as well")
     return tuple(notes)
 
 

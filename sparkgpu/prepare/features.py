@@ -32,11 +32,12 @@ class Levels:
     """The levels of a category, the most frequent first (ties by name), and their total number.
 
     A level of the table that is spelled like `OTHER_LEVEL` joins the levels beyond the cap. `values` of the
-    `rows` training rows are not null.
+    `rows` training rows are not null, and `kept` hold one of these levels.
     """
 
     levels: tuple[str, ...]
     num_levels: int
+    kept: int
     values: int
     rows: int
 
@@ -64,9 +65,11 @@ class LevelCounts:
 
     def _most_frequent(self, count: Counter[str], most: int) -> Levels:
         ordered = sorted(count, key=lambda level: (-count[level], level))
+        kept = {level: count[level] for level in ordered[:most] if level != OTHER_LEVEL}
         return Levels(
-            levels=tuple(level for level in ordered[:most] if level != OTHER_LEVEL),
+            levels=tuple(kept),
             num_levels=len(count),
+            kept=sum(kept.values()),
             values=count.total(),
             rows=self.rows,
         )

@@ -96,7 +96,9 @@ def find_out(
         made.table.mkdir(parents=True)
         if capped := whose_levels_have_means(features):
             columns = [*rule.columns, *(feature.source for feature in capped)]
-            counts = merged(rows.map(partial(count_means, rule=rule, features=capped), columns))
+            columns += [data.weight] if data.weight else []
+            count_them = partial(count_means, rule=rule, features=capped, weight=data.weight)
+            counts = merged(rows.map(count_them, columns))
             for feature, counted in counts.counted.items():
                 write_means(made.table, feature, counted)
     balance = class_weights(data, target)

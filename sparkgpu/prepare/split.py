@@ -59,7 +59,8 @@ class SplitRule:
 
     `cuts_CS` hold, by class (one if there are none), the places up to which rows belong to test, and to test
     or validation; in a split by column without validation rows, those up to which training rows validate.
-    `fold_cuts_CS` part what is not test. From the row ids `starts` on, rows are validation or test rows of
+    `fold_cuts_CS` part what is not test, and `part_cuts_S` the training rows of units that stay together,
+    without folds. From the row ids `starts` on, rows are validation or test rows of
     the user's own.
     """
 
@@ -68,6 +69,7 @@ class SplitRule:
     target: Target
     cuts_CS: Places = field(default_factory=lambda: np.empty((0, 0)))
     fold_cuts_CS: Places = field(default_factory=lambda: np.empty((0, 0)))
+    part_cuts_S: Places = field(default_factory=lambda: np.empty(0))
     starts: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -93,6 +95,11 @@ class SplitRule:
     def keeps_units(self) -> bool:
         """Whether equal values of the column stay together; classes then do not matter."""
         return self.config.kind in ("group", "time")
+
+    @property
+    def goes_by_time(self) -> bool:
+        """Whether a training row's part tells which rows came before it."""
+        return self.config.kind == "time" and not self.config.folds
 
     def strata_of(self, class_N: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of `cuts_CS` (N,) that cut these classes."""
@@ -137,10 +144,15 @@ class SplitRule:
         return Assigned(split_N=split_N, fold_N=fold_N, label_N=label_N, class_N=class_N)
 
     def parts(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """The part of each row (N,): its fold or a tenth drawn from its id; -1 outside the training rows."""
+        """The part of each row (N,): its fold, or a tenth drawn from its id; -1 outside the training rows.
+
+        Rows that stay together share a tenth; by time, the latest rows are in the first.
+        """
         assigned = self.assigned(batch)
         if assigned.fold_N is not None:
             part_N = assigned.fold_N.astype(np.int64)
+        elif self.keeps_units:
+            part_N = np.searchsorted(self.part_cuts_S, self.places(batch))
         else:
             seed = (self.seed + 1) % 2**31  # other tenths than those of the split
             part_N = np.floor(places_of(seed, as_numpy(batch.column(ROW_ID))) * _PARTS).astype(np.int64)
@@ -241,7 +253,10 @@ def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
             # The last row of each class is beyond every cut, so that the training rows include every class.
             last = own[0][-1] if len(own[0]) else math.inf
             cuts.append([min(cut, math.nextafter(last, -math.inf)) for cut in _cuts(own, shares)])
-    fold_cuts = []
+    fold_cuts, part_cuts = [], []
+    if rule.keeps_units and not folds:
+        training = _beyond(units[0], cuts[0][-1]) if cuts else units[0]
+        part_cuts = _cuts(training, [index / _PARTS for index in range(1, _PARTS)])
     if folds:
         fold_shares = [index / folds for index in range(1, folds)]
         if cuts:
@@ -250,7 +265,9 @@ def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
             fold_cuts = [_cuts_of_units(units[0], fold_shares, column, f"{folds} folds, beside test,")]
         else:
             fold_cuts = [_cuts(own, fold_shares) for own in units]
-    return replace(rule, cuts_CS=np.array(cuts), fold_cuts_CS=np.array(fold_cuts))
+    return replace(
+        rule, cuts_CS=np.array(cuts), fold_cuts_CS=np.array(fold_cuts), part_cuts_S=np.array(part_cuts)
+    )
 
 
 def _cuts(units: Units, shares: Sequence[float]) -> list[float]:

@@ -132,7 +132,7 @@ def write_encoded(rows: LocalRows, writer: RowWriter) -> Counter[str]:
     This is what predictions do with new rows, so no JVM is needed.
     """
     schema = writer.schema
-    means = load_means(writer.paths.table, schema.features)
+    means = load_means(writer.paths.table, schema.features, past=writer.rule.goes_by_time)
     columns = [*writer.columns, *Encoder(schema, means).columns]
 
     def encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.float32]]]:
@@ -153,7 +153,7 @@ def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
     added = [StructField(name, DoubleType()) for name in names.values()]
 
     def add(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loaded = load_means(writer.paths.table, features)
+        loaded = load_means(writer.paths.table, features, past=writer.rule.goes_by_time)
         for batch in batches:
             part_N = writer.rule.parts(batch)
             made: dict[str, NDArray[np.float32]] = {}

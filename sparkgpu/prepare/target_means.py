@@ -6,11 +6,16 @@ each with few rows, that place is mostly the rows' own labels, which trees and e
 features: one, or one per class if there are more than two.
 
 No row sees its own label. A training row gets the mean of the level's rows in the other tenths of the
-training rows (in the other folds, if there are folds); all other rows get the mean of all training rows.
-The counts lie beside the table, and whoever makes rows looks the means up. Imported for each prediction, so
-without pandas, which `sparkgpu.prepare.split` loads.
+training rows (in the other folds, if there are folds; in the tenths before its own, in a split by time); all
+other rows get the mean of all training rows. Rows count by their weights. The counts lie beside the table,
+and whoever makes rows looks the means up. Imported for each prediction, so without pandas, which
+`sparkgpu.prepare.split` loads.
 
-P parts, V values per level, N rows, L levels, X rows of counts.
+So many rows with the overall mean stand beside a level's own as the labels' variance within levels is times
+that between them (Buhlmann and Straub 1970): few where levels tell much, and where they tell nothing, so many
+that all means are nearly equal.
+
+P parts, V values of a label (one, or one per class), N rows, L levels, X rows of counts.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.roles import safe_names
+from sparkgpu.prepare.target import weights_of
 
 if TYPE_CHECKING:
     from sparkgpu.prepare.features import Levels
@@ -39,8 +45,7 @@ if TYPE_CHECKING:
 FOLDER = "target_means"
 """Its folder in ``table/``, with one file for each column."""
 _MANY_LEVELS = 200  # 100 was worse on one table, 300 on another (the same record)
-_PRIOR_ROWS = 10.0  # so many rows with the overall mean stand beside a level's own (Micci-Barreca 2001)
-_FEWEST_ROWS = 2
+_LEAST_PRIOR, _MOST_PRIOR, _EARLY_PRIOR = 1.0, 1e6, 10.0
 _MOST_LEVELS = 2_000_000
 _MOST_CLASSES = 20
 
@@ -82,7 +87,7 @@ def whose_levels_have_means(features: Sequence[Feature]) -> tuple[Feature, ...]:
 
 @dataclass(kw_only=True)
 class MeanCounts:
-    """By feature: a table of level, part, rows and the sums of the label's values."""
+    """By feature: a table of level, part, rows, the sums of weights, of the label's values and squares."""
 
     counted: dict[str, pa.Table] = field(default_factory=dict)
 
@@ -102,7 +107,7 @@ def _summed(table: pa.Table) -> pa.Table:
 
 
 def count_means(
-    batches: Iterable[pa.RecordBatch], *, rule: SplitRule, features: Sequence[Feature]
+    batches: Iterable[pa.RecordBatch], *, rule: SplitRule, features: Sequence[Feature], weight: str | None
 ) -> MeanCounts:
     """The fourth pass over a table, if there are `features` whose levels get means."""
     found, classes = MeanCounts(), rule.target.classes
@@ -110,29 +115,31 @@ def count_means(
         part_N = rule.parts(batch)
         is_train_N = part_N >= 0
         label_N = rule.target.labels(batch.column(rule.target.column))[is_train_N]
-        values = [label_N == code for code in range(len(classes))] if len(classes) > 2 else [label_N]
+        weight_N = weights_of(batch.column(weight))[is_train_N] if weight else np.ones(len(label_N))
+        value_VN = [label_N == code for code in range(len(classes))] if len(classes) > 2 else [label_N]
+        sums = {f"v{place}": weight_N * value_N for place, value_N in enumerate(value_VN)}
         for feature in features:
             level = as_texts(batch.column(feature.source), feature.type or "string")
             columns = {
                 "level": level.filter(pa.array(is_train_N)),
                 "part": part_N[is_train_N],
                 "rows": np.ones(len(label_N), dtype=np.int64),
-                **{f"v{place}": value_N.astype(np.float64) for place, value_N in enumerate(values)},
+                "weight": weight_N,
+                "squares": weight_N * np.square(value_VN, dtype=np.float64).sum(axis=0),
+                **sums,
             }
             found.add(feature.name, pa.table(columns))
     return found
 
 
 def write_means(table: Path, feature: str, counted: pa.Table) -> None:
-    """Write to the folder of a table, without the levels that tell nothing.
+    """Write to the folder of a table.
 
     At most `_MOST_LEVELS` are kept, the most frequent ones. The rest counts only for the overall mean, as
     rows without a level.
     """
     total = counted.group_by("level").aggregate([("rows", "sum")])
-    kept = total.filter(pc.greater_equal(total["rows_sum"], _FEWEST_ROWS)).sort_by(
-        [("rows_sum", "descending"), ("level", "ascending")]
-    )
+    kept = total.sort_by([("rows_sum", "descending"), ("level", "ascending")])
     is_kept = pc.is_in(counted["level"], value_set=kept["level"].combine_chunks()[:_MOST_LEVELS])
     level = pc.if_else(is_kept, counted["level"], pa.scalar(None, pa.string()))
     found = _summed(counted.set_column(counted.schema.get_field_index("level"), "level", level))
@@ -148,10 +155,10 @@ def _file(table: Path, feature: str) -> Path:
 class LevelMeans:
     """The means of the levels in a file, for features `made` of one that has the levels.
 
-    Levels with a single row count as unknown.
+    If `past`, parts count from the latest on, and a training row gets the means of those after its own.
     """
 
-    def __init__(self, file: Path, feature: Feature, made: Sequence[str]) -> None:
+    def __init__(self, file: Path, feature: Feature, made: Sequence[str], *, past: bool = False) -> None:
         self._feature = feature
         self._made = made
         try:
@@ -160,23 +167,33 @@ class LevelMeans:
             raise ConfigError(
                 f"{file}: it is damaged or gone. Copy the whole folder of the run again."
             ) from None
-        rows_X = as_numpy(counted["rows"]).astype(np.float64)
+        is_early = "weight" not in counted.column_names  # of a run before 2026-11-25
+        weight_X = as_numpy(counted["rows" if is_early else "weight"]).astype(np.float64)
         part_X = as_numpy(counted["part"])
-        values = [name for name in counted.column_names if name not in ("level", "part", "rows")]
+        values = [name for name in counted.column_names if name.startswith("v")]
         value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
-        self._prior_V = value_XV.sum(axis=0) / rows_X.sum()
+        self._prior_V = value_XV.sum(axis=0) / weight_X.sum()
         level_X = counted["level"].combine_chunks().dictionary_encode()
         self._levels = level_X.dictionary
         code_X = as_numpy(level_X.indices.fill_null(-1))
         known_X = code_X >= 0
         place_X = (code_X[known_X], part_X[known_X])
         shape = (len(self._levels) + 1, 1 + part_X.max())  # the last for unknown levels
-        self._rows_LP = np.zeros(shape)
-        np.add.at(self._rows_LP, place_X, rows_X[known_X])
+        self._weight_LP = np.zeros(shape)
+        np.add.at(self._weight_LP, place_X, weight_X[known_X])
         self._value_LPV = np.zeros((*shape, len(values)))
         np.add.at(self._value_LPV, place_X, value_XV[known_X])
-        self._rows_L = self._rows_LP.sum(axis=1)
+        self._weight_L = self._weight_LP.sum(axis=1)
         self._value_LV = self._value_LPV.sum(axis=1)
+        self._prior_weight = _EARLY_PRIOR
+        if not is_early:
+            row_weight = weight_X.sum() / as_numpy(counted["rows"]).sum()
+            squares = as_numpy(counted["squares"])[known_X].sum() / row_weight
+            rows_L, value_LV = self._weight_L[:-1] / row_weight, self._value_LV[:-1] / row_weight
+            self._prior_weight = row_weight * _prior_rows(rows_L, value_LV, squares)
+        if past:
+            self._weight_LP = self._weight_LP.cumsum(axis=1)
+            self._value_LPV = self._value_LPV.cumsum(axis=1)
 
     def columns(
         self, column_of: Mapping[str, pa.Array] | pa.RecordBatch, part_N: NDArray[np.int64]
@@ -192,21 +209,40 @@ class LevelMeans:
 
     def _of(self, texts: pa.Array, part_N: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         code_N = as_numpy(pc.index_in(texts, value_set=self._levels).fill_null(-1))
-        rows_N = self._rows_L[code_N]
+        weight_N = self._weight_L[code_N]
         value_NV = self._value_LV[code_N]
         is_train_N = part_N >= 0
         own = (code_N[is_train_N], part_N[is_train_N])
-        rows_N[is_train_N] -= self._rows_LP[own]
+        weight_N[is_train_N] -= self._weight_LP[own]
         value_NV[is_train_N] -= self._value_LPV[own]
-        mean_NV = (value_NV + _PRIOR_ROWS * self._prior_V) / (rows_N + _PRIOR_ROWS)[:, None]
+        mean_NV = value_NV + self._prior_weight * self._prior_V
+        mean_NV /= (weight_N + self._prior_weight)[:, None]
         return dict(zip(self._made, mean_NV.astype(np.float32).T, strict=True))
 
 
-def load_means(table: Path, features: Sequence[Feature]) -> dict[str, LevelMeans]:
+def _prior_rows(rows_L: NDArray[np.float64], value_LV: NDArray[np.float64], squares: float) -> float:
+    """The labels' variance within levels by that between them, from each level's rows and sums of values."""
+    has_rows_L = rows_L > 0
+    rows_L, value_LV = rows_L[has_rows_L], value_LV[has_rows_L]
+    rows, levels = rows_L.sum(), len(rows_L)
+    if rows <= levels:
+        return _MOST_PRIOR
+    mean_LV = value_LV / rows_L[:, None]
+    own = (value_LV * mean_LV).sum()
+    within = max(squares - own, 0.0) / (rows - levels)
+    between = own - np.square(value_LV.sum(axis=0)).sum() / rows - (levels - 1) * within
+    between /= rows - np.square(rows_L).sum() / rows
+    return float(np.clip(within / max(between, 1e-300), _LEAST_PRIOR, _MOST_PRIOR))
+
+
+def load_means(table: Path, features: Sequence[Feature], *, past: bool = False) -> dict[str, LevelMeans]:
     """The means in the folder of a table, by the name of the feature that has the levels."""
     return {
         own.name: LevelMeans(
-            _file(table, own.name), own, [made.name for made in features if made.means_of == own.name]
+            _file(table, own.name),
+            own,
+            [made.name for made in features if made.means_of == own.name],
+            past=past,
         )
         for own in whose_levels_have_means(features)
     }

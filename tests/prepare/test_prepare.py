@@ -131,11 +131,14 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     parts = [f"at six ({part})" for part in ("year", "month", "day", "weekday", "days since 1970")]
     assert found.kinds == dict.fromkeys(words, "categorical") | dict.fromkeys([*numeric, *parts], "numeric")
     assert found.dropped == {name: reason for name, (_, reason) in dropped.items()}
+    table = found.table()
+    often = table["often"][table["split"] == "train"]
+    levels, lost = len({words["often"][row] for row in often.index}), (often == OTHER_LEVEL).mean()
     assert found.schema.notes == (
         "1 infinite values in 'number' count as missing",
-        "often: more than 5 levels; the rarer ones became one level",
+        f"often: {levels:,} levels; all but the 5 most frequent became one, in {lost:.1%} of the "
+        "training rows (data.max_categories)",
     )
-    table = found.table()
     assert table["number"].isna().tolist() == [i < 3 for i in range(ROWS)]
     assert table["word"].isna().tolist() == [i % 7 == 0 for i in range(ROWS)]
     assert table["money"].tolist() == [i % 9 / 4 for i in range(ROWS)]

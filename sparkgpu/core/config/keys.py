@@ -104,7 +104,7 @@ class DataConfig(Section):
     shared among the other splits then. Text tables may have a `separator`, a `decimal` sign, a `date_format`
     (of Python's strptime) and an `encoding` (a name that Python knows) of their own.
     A column with more than `max_categories` levels keeps that many, and the rarer ones become one; with
-    `target_means`, if most rows lose their level, the mean target of each level is a feature as well.
+    `target_means`, the mean target of each level of a column with many is a feature as well.
     """
 
     source: str | None = None
