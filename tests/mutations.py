@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 WATCHDOG, LAUNCH = "core/host/watchdog.py", "lanes/launch.py"
-SUPERVISOR, PROCESSES, LOCK = "lanes/worker_supervisor.py", "core/host/processes.py", "runs/lock.py"
+SUPERVISOR, PROCESSES, LOCK = "lanes/worker_supervisor.py", "core/host/processes.py", "core/rundir/lock.py"
 ENDS, VITALS = "tests/lanes/test_ends_of_workers.py", "tests/core/test_watchdog.py"
 TESTS = {
     SUPERVISOR: [ENDS], LAUNCH: [ENDS, VITALS], WATCHDOG: [VITALS, ENDS], PROCESSES: [ENDS],
@@ -71,7 +71,7 @@ MUTATIONS = [
     (WATCHDOG, "process.send_signal(STACK_SIGNAL)", "pass"),
     (PROCESSES, "_signal_group(process, signal.SIGKILL)", "pass"),
     # The lock of a folder.
-    (LOCK, "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
+    (LOCK, "fcntl.flock(lock, how | fcntl.LOCK_NB)", "pass"),
     (LOCK, "if is_used or (may_live and _beats(paths.running)):", "if is_used:"),
     (LOCK, "            os.utime(paths.running)", "            pass"),
     (LOCK, "os._exit(TrialError.exit_code)", "pass"),

@@ -30,12 +30,12 @@ from sparkgpu.core.errors import (
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_record, write_json, write_text
+from sparkgpu.core.rundir.lock import hold, owner_of, refuse_in_use
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table, refuse_planted
 from sparkgpu.core.rundir.records import StopRecord
 from sparkgpu.core.table.demo import DEMO
 from sparkgpu.core.table.source import Source
 from sparkgpu.present.terminal.display import Display
-from sparkgpu.runs.lock import hold, owner_of
 from sparkgpu.runs.provenance import environment
 
 
@@ -100,9 +100,13 @@ def _goes_on(paths: RunPaths) -> str:
 def check_folder(out: Path | None) -> None:
     """Raise `ConfigError` if a new run cannot use the folder `out`, which holds other files."""
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        owner = owner_of(RunPaths(root=out))
-        is_run = owner or (out / "run.toml").exists()
-        what = f"holds another run{owner and f' ({owner})'}" if is_run else "is not an empty folder"
+        refuse_in_use(paths := RunPaths(root=out))
+        if paths.config.exists() and (owner := owner_of(paths)):
+            raise ConfigError(
+                f"--out {out}: it holds a run that was killed ({owner}). {_goes_on(paths)}; or choose a new "
+                "folder."
+            )
+        what = "holds another run" if paths.config.exists() else "is not an empty folder"
         raise ConfigError(f"--out {out}: it {what}. Choose a new folder, or remove this one.")
 
 

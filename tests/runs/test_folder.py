@@ -16,14 +16,14 @@ import pytest
 
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.host.telemetry import GpuSample, Sample
+from sparkgpu.core.rundir import lock
+from sparkgpu.core.rundir.lock import hold
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.runs import lock
 from sparkgpu.runs.finish import cost, taken_by
-from sparkgpu.runs.lock import hold
 
 HOLDER = """
 import sys, time; from pathlib import Path
-from sparkgpu.core.rundir.paths import RunPaths; from sparkgpu.runs.lock import hold
+from sparkgpu.core.rundir.paths import RunPaths; from sparkgpu.core.rundir.lock import hold
 with hold(RunPaths(root=Path(sys.argv[1])), 0.0):
     print("held", flush=True)
     time.sleep(60)
@@ -45,6 +45,33 @@ def test_a_folder_belongs_to_one_run_until_its_end_or_its_death(tmp_path: Path) 
     with hold(paths, 0.0):
         assert json.loads(paths.running.read_text())["process"] == os.getpid()
     assert list(paths.root.iterdir()) == []
+
+
+def test_a_new_run_waits_for_a_living_one_and_resumes_a_killed_one(
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    paths = RunPaths(root=tmp_path / "run")
+    (table := tmp_path / "wine.csv").write_text("a,b\n1,2\n")
+    ask = ("run", table, "--target", "b", "--out", paths.root)
+    command = [sys.executable, "-c", HOLDER, str(paths.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        code, _, said = call(*ask)
+        assert code == 2 and f"another run uses this folder (process {other.pid} of " in said
+        assert "). Wait for its end, or choose another folder; `sparkgpu monitor` shows it.\n" in said
+        paths.config.write_text("seed = 1\n")
+        other.kill()
+    code, _, said = call(*ask)
+    assert code == 2 and f"it holds a run that was killed (process {other.pid} of " in said
+    assert said.endswith(
+        f"). `sparkgpu run --resume --out {paths.root}` goes on from here; or choose a new folder.\n"
+    )
+    code, _, said = call("monitor", paths.root)
+    assert (code, said) == (
+        5,
+        f"sparkgpu: {paths.root}: the run was ended from outside (a kill, or no memory); "
+        f"`sparkgpu run --resume --out {paths.root}` goes on with it.\n",
+    )
 
 
 @contextmanager

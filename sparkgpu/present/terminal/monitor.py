@@ -1,13 +1,14 @@
 """``sparkgpu monitor``: shows a run from another terminal or machine, by the files in its folder alone.
 
 It changes nothing there, and ends as the run ends: with its result, or with what stopped it. A run that is
-killed cannot say so. A living one takes a sample every second, so one that leaves no sign for a time is taken
-for dead. Times are those of the run's files: the clocks of two machines may differ.
+killed cannot say so: its lock does, on its own machine. Elsewhere, one that takes no sample for a time is
+taken for dead. Times are those of the run's files: the clocks of two machines may differ.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from sparkgpu.core.host.telemetry import Sample, TelemetryReader
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.events import Event, EventReader
 from sparkgpu.core.rundir.files import read_record
+from sparkgpu.core.rundir.lock import was_killed
 from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import StopRecord
@@ -154,7 +156,7 @@ class _Attached:
         page = self._paths.report / "index.html"
         missing = f"there is no report; `sparkgpu report {self._paths.root}` makes it"
         age_s = max(time.monotonic() - self._ended_s, time.time() - self._paths.metrics.stat().st_mtime)
-        if not page.is_file() and age_s < _REPORT_S:
+        if not page.is_file() and age_s < _REPORT_S and not was_killed(self._paths):
             return None
         self._display.report(page, () if page.is_file() else (missing,))
         return self._code
@@ -168,10 +170,13 @@ class _Attached:
                 self._is_silent = False
                 self._display.warning("there are signs of life again")
         silent_s, root = now - self._heard_s, self._paths.root
+        goes_on = f"`sparkgpu run --resume --out {shlex.quote(str(root))}` goes on with it"
+        if was_killed(self._paths):
+            raise TrialError(f"{root}: the run was ended from outside (a kill, or no memory); {goes_on}.")
         if silent_s >= self._dead_s and now - self._attached_s >= min(_LEAST_S, self._dead_s):
             raise TrialError(
                 f"{root}: no sign of life for {seconds_text(silent_s)}. The run was killed, or its machine "
-                f"stopped; `sparkgpu run --resume --out {root}` goes on with it."
+                f"stopped; {goes_on}."
             )
         if silent_s >= SILENT_S and not self._is_silent:
             self._is_silent = True

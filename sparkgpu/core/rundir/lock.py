@@ -90,12 +90,29 @@ def owner_of(paths: RunPaths) -> str:
     return ""
 
 
-def _take(lock: TextIO, paths: RunPaths) -> None:
+def refuse_in_use(paths: RunPaths) -> None:
+    """Raise `ConfigError`, which names the owner, if a living run uses the folder."""
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), paths.running.open() as lock:
+        _take(lock, paths, fcntl.LOCK_SH)
+
+
+def was_killed(paths: RunPaths) -> bool:
+    """Whether its owner ended without removing its file; known on its own machine alone."""
+    if f" on {socket.gethostname()}, " not in owner_of(paths):
+        return False
+    try:
+        refuse_in_use(paths)
+    except ConfigError:
+        return False
+    return paths.running.exists()
+
+
+def _take(lock: TextIO, paths: RunPaths, how: int = fcntl.LOCK_EX) -> None:
     """Lock the file, in which the last owner still stands."""
     owner = owner_of(paths)
     may_live = bool(owner) and f" on {socket.gethostname()}, " not in owner
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
         is_used = not os.path.samestat(os.fstat(lock.fileno()), paths.running.stat())
     except (BlockingIOError, FileNotFoundError):  # or its owner has just ended
         is_used = True
