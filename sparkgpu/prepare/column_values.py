@@ -172,7 +172,7 @@ def timestamps(column: pa.Array, form: str = TIMESTAMP) -> pa.Array:
         return _text_timestamps(column.cast(pa.string()), form)
     if pa.types.is_null(kind):
         return column.cast(_TIMESTAMP_TYPE)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if is_plain_number(kind):
         seconds_N = numbers(column).cast(pa.float64(), safe=False)
         micros_N = pc.if_else(pc.is_finite(seconds_N), pc.trunc(pc.multiply(seconds_N, 1e6)), None)
         return micros_N.cast(pa.int64(), safe=False).view(_TIMESTAMP_TYPE)
@@ -227,6 +227,10 @@ def num_unreadable(texts: pa.Array, found: pa.Array) -> int:
     is_lost = pc.and_(texts.is_valid(), found.is_null())
     lost = pc.utf8_trim(decoded(texts).cast(pa.string()).filter(is_lost), BLANKS)
     return len(lost) - int(pc.sum(pc.is_in(lost, value_set=pa.array(MISSING_TEXTS))).as_py() or 0)
+
+
+def is_plain_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -160,11 +160,14 @@ def notes_on(
             notes.append(f"{listed(map(repr, names))} {are} {held} and {read} as such")
     id_like = [item.column for item in dropped if item.reason.startswith(ID_LIKE)]
     unread = _unread_notes(levels, source_format, id_like)
-    if ids := [statistics[name] for name in id_like if name not in unread]:
-        role = "numeric" if ids[0].numeric or ids[0].held == "codes" else "categorical"
-        asked = f'data.roles = {{{json.dumps(ids[0].name, ensure_ascii=False)} = "{role}"}}'
-        left_out = listed(repr(column.name) for column in ids)
-        notes.append(f"{asked} takes {left_out if len(ids) == 1 else 'one of ' + left_out} in")
+    ids = [statistics[name] for name in id_like if name not in unread]
+    numbers = [column.name for column in ids if column.numeric or column.held == "codes"]
+    texts = [column.name for column in ids if column.name not in numbers]
+    for role, left_out in (("numeric", numbers), ("categorical", texts)):
+        if left_out:
+            asked = f'data.roles = {{{json.dumps(left_out[0], ensure_ascii=False)} = "{role}"}}'
+            one = "one of " if len(left_out) > 1 else ""
+            notes.append(f"{asked} takes {one}{listed(map(repr, left_out))} in")
     notes += unread.values()
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")

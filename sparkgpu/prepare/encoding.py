@@ -32,12 +32,14 @@ from sparkgpu.prepare.column_values import (
     booleans,
     comparable,
     decoded,
+    is_plain_number,
     labels_of,
     num_unreadable,
     numbers,
     text_array,
     timestamps,
 )
+from sparkgpu.prepare.columns import is_number
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.spelling import spelled
 from sparkgpu.prepare.target_means import LevelMeans
@@ -127,6 +129,8 @@ class Encoder:
             source, column = feature.source, column_of[feature.source]
             if feature.reading == "timestamp":
                 if source not in timestamp_of:
+                    if not is_number(feature.type or "") and is_plain_number(column.type):
+                        column = column.cast(pa.string())  # where training had dates, 20241231 is no second
                     form = TIMESTAMP if feature.type == "string" else ISO_TIMESTAMP
                     timestamp_of[source] = _read(feature, timestamps, column, form)
                     self.findings.unreadable[source] += num_unreadable(column, timestamp_of[source])

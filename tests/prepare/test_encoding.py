@@ -262,6 +262,17 @@ def test_new_rows_of_csv_are_read_as_training_read_the_same_texts(prepare, tmp_p
     assert_same(tmp_path / "a.csv", found)
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "text"])
+def test_whole_numbers_in_place_of_dates_are_no_seconds_and_are_counted(prepare, tmp_path, kind):
+    days = pa.array([date(2020, 1, 1) + timedelta(days=5 * i) for i in range(ROWS)])
+    of = {"date": days, "timestamp": days.cast(pa.timestamp("us")), "text": days.cast(pa.string())}
+    pq.write_table(pa.table({"day": of[kind], "y": everything()["y"]}), tmp_path / "a.parquet")
+    found = prepare(tmp_path / "a.parquet", "y")
+    encoder = Encoder(found.schema, {})
+    rows = encoder.rows(pa.record_batch({"day": pa.array([20241231, 20250101])}))
+    assert np.isnan(rows.numeric_NF).all() and encoder.findings.unreadable == {"day": 2}
+
+
 @pytest.mark.spark
 def test_folder_names_and_absent_columns_are_encoded_as_they_were_prepared(prepare, tmp_path):
     table = everything().select(["price", "word", "y"])

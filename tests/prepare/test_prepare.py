@@ -163,7 +163,10 @@ def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):
         "code": "id-like or free text: 84 different texts in 84 training rows",
         "name": "id-like or free text: 84 different texts in 84 training rows",
     }
-    assert found.schema.notes == ("""data.roles = {"id" = "numeric"} takes one of 'id', 'code', 'name' in""",)
+    assert found.schema.notes == (
+        """data.roles = {"id" = "numeric"} takes one of 'id', 'code' in""",
+        """data.roles = {"name" = "categorical"} takes 'name' in""",
+    )
     for name, role in (("code", "numeric"), ("name", "categorical")):
         (note,) = prepare({"x": NUMBERS, name: columns[name], "y": LABELS}, "y").schema.notes
         assert note == f'data.roles = {{"{name}" = "{role}"}} takes {name!r} in'
