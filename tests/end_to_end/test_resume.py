@@ -14,6 +14,7 @@ from running import COMMAND, finished, started, until, write_table
 
 from sparkgpu.core.host.telemetry import read_telemetry
 from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.rundir.events import EventReader
 from sparkgpu.core.rundir.files import read_json
 
 pytestmark = pytest.mark.spark
@@ -45,6 +46,8 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
     assert re.search(r"preset +fast, as the run began\n", resumed.stdout)
     fit = read_json(out / "trials" / "neural-s7" / "fit.json")
     assert fit["notes"][0].startswith("resumed from a checkpoint after epoch ")
+    events = EventReader(run.paths.lane(0).events("neural")).new()
+    assert any(event.kind == "phase" and event.done for event in events)
     for name in ("models", "comparison"):
         assert resumed.metrics[name] == whole.metrics[name]
     part_s = [sample.elapsed_s for sample in read_telemetry(run.paths.telemetry)][-1]

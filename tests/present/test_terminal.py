@@ -229,6 +229,26 @@ def test_time_left_follows_the_rate_of_the_current_trial_and_counts_down() -> No
     assert state.done is None
 
 
+def test_a_training_that_goes_on_from_a_checkpoint_tells_no_time_left_before_a_few_steps() -> None:
+    state = Progress()
+    state.take(Event(at=60, kind="phase", text="training", trial="trees-s7"), 1.0)
+    state.take(Event(at=61, kind="phase", text="training", trial="trees-s7", done=0.5), 2.0)
+    for second in range(1, 6):
+        assert state.left_s(2.0) is None
+        state.take(progress(0.5 + second / 200, 61.0 + second), 2.0)
+    assert state.left_s(2.0) == pytest.approx(95.0)  # by the steps of this session alone
+
+
+def test_a_resumed_run_took_what_its_parts_took() -> None:
+    out, clock = StringIO(), Clock()
+    display = Display(out, clock=clock)
+    clock.now += 30.0
+    display.finish(results(), PATHS)
+    clock.now += 5.0
+    display.report(PATHS.report / "index.html", ())
+    assert "(result after 83 s)" in out.getvalue() and "(88 s in all)" in out.getvalue()
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_live_columns_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

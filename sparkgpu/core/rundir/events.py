@@ -28,10 +28,10 @@ WAITING_FOR_TREES, WAITING_FOR_NETWORK = "waiting for the trees", "waiting for t
 class Event(Record):
     """One report of a worker.
 
-    `kind` is ``phase`` (the activity `text` began), ``progress`` (share `done` of `trial`, with the step and,
-    if there is one, the validation metric), ``trial_done``, ``trial_failed`` (`text` is the reason),
-    ``trial_left`` (there is no time for it) or
-    ``alive`` (work was done that nothing else shows). `at` is in seconds since the epoch.
+    `kind` is ``phase`` (the activity `text` began; `done` is what a checkpoint brought), ``progress`` (share
+    `done` of `trial`, with the step and, if there is one, the validation metric), ``trial_done``,
+    ``trial_failed`` (`text` is the reason), ``trial_left`` (there is no time for it) or ``alive`` (work was
+    done that nothing else shows). `at` is in seconds since the epoch.
     """
 
     at: float

@@ -85,6 +85,11 @@ class Training:
         state.plain_steps = None
         return state
 
+    @property
+    def done(self) -> float:
+        """The share of the epochs that is trained: before `run`, what the checkpoint brought."""
+        return (self._state.epoch + self._state.step / self._steps) / self.config.epochs
+
     def run(self) -> TrainingState:
         """Train. Raises `TrialError` if the loss becomes NaN before any good epoch."""
         state, epochs, patience = self._state, self.config.epochs, self.config.patience
@@ -175,8 +180,7 @@ class Training:
                 self._total += self._gradient(batch, rows, step)
                 strategy.step(self._optimizer, self.recipe.most_gradient_norm)
             state.step += 1
-            done = (state.epoch + state.step / steps) / config.epochs
-            self.report(min(1.0, max(done, self.limit.share)), state.epoch, last)
+            self.report(min(1.0, max(self.done, self.limit.share)), state.epoch, last)
             self.limit.after_step(strategy, rows)
             if self.limit.is_over:
                 self._seen_rows = min(self._epoch_rows, state.step * config.batch_size)

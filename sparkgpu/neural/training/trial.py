@@ -21,6 +21,7 @@ from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.rundir import curve
+from sparkgpu.core.rundir.events import Event
 from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import write_predictions
@@ -175,7 +176,7 @@ def _train(
         strategy.module.compile()
     plain = reason_against(strategy, config, card.plan if card is not None else None)
     try:
-        training = Training(
+        run = Training(
             strategy=strategy,
             source=fitted.source,
             valid_rows=fitted.valid,
@@ -190,7 +191,12 @@ def _train(
                 predicted_rows=len(fitted.valid) + trial.schema.splits["test"],
             ),
             graph=CudaGraph(strategy.device) if plain is None else None,
-        ).run()
+        )
+        if run.done:
+            trial.events.emit(
+                Event(at=time.time(), kind="phase", text="training", trial=trial.name, done=run.done)
+            )
+        training = run.run()
     except PrunedError:
         raise
     except TrialError as error:

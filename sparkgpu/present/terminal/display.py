@@ -133,6 +133,8 @@ class Display:
         from sparkgpu.present.terminal.commands import print_table
 
         self.close()
+        # What the earlier parts of a resumed run took counts as well.
+        self._start = min(self._start, self._clock() - results.run.wall_s)
         table = all_metrics(results)
         self._console.print()
         print_table(self._console, table)

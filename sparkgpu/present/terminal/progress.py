@@ -52,7 +52,7 @@ class Progress:
             self._begin(event.at, event.done)
         if event.kind == "phase":
             self.text = event.text
-            self._begin(event.at, self.done)
+            self._begin(event.at, event.done or self.done)
         elif event.kind == "progress":
             self.done = event.done
             self.step = event.step if event.step is not None else self.step
@@ -75,7 +75,7 @@ class Progress:
     def _estimated(self, event: Event, now: float) -> tuple[float, float] | None:
         (since, done), share = self._steps[0], event.done or 0.0
         self._steps.append((event.at, share))
-        if share <= done or event.at <= since:
+        if share <= done or event.at <= since or (done and len(self._steps) < _STEPS_OF_A_RATE):
             return self._estimate
         return now, (1.0 - share) * (event.at - since) / (share - done)
 
