@@ -58,15 +58,18 @@ def people(rows: int, seed: int, task: Task) -> pd.DataFrame:
     return frame.assign(y=[f"class {code}" for code in np.digitize(signal, edges)])
 
 
-def prepared_run(root: Path, task: Task, rows: int = 600) -> RunPaths:
+def prepared_run(root: Path, task: Task, rows: int = 600, *, amounts: bool = False) -> RunPaths:
     """A run with its table, and beside it ``people.parquet``, of which it was made.
 
-    Streets have mean targets: with three classes all of them keep a level, else `most` do.
+    Streets have mean targets: with three classes all of them keep a level, else `most` do. The numbers of a
+    regression may be `amounts` with a long tail.
     """
     most = 1_000 if task == "multiclass" else 12
     paths = RunPaths(root=root)
     root.mkdir(parents=True)
-    people(rows, 1, task).to_parquet(root / "people.parquet")
+    frame = people(rows, 1, task)
+    frame = frame.assign(y=1e5 * np.exp(frame["y"] / 2)) if amounts else frame
+    frame.to_parquet(root / "people.parquet")
     options = {
         "data.source": str(root / "people.parquet"), "data.target": "y", "data.max_categories": most,
         "data.roles": {"zone": "categorical", "street": "categorical", "island": "categorical"},

@@ -13,6 +13,7 @@ _TITLES = {
     "f1": "F1",
     "f1_macro": "macro F1",
     "rmse": "RMSE",
+    "rmse_of_logarithms": "RMSE of logarithms",
     "mae": "MAE",
     "r2": "R²",
     "spearman": "Spearman correlation",

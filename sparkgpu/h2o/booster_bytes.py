@@ -27,6 +27,10 @@ _BOOSTER = b"gbtree"
 _HIGHEST_BIT = 1 << 31  # in `split`: whether a missing value goes left
 _NO_PARENT = 2**31 - 1
 _VERSION = (1, 6, 1)
+_OBJECTIVE_PARAMETERS = {
+    "count:poisson": {"poisson_regression_param": {"max_delta_step": "0.7"}},
+    "reg:tweedie": {"tweedie_regression_param": {"tweedie_variance_power": "1.5"}},
+}
 _TYPED = {"f4": b"[$d#L", "i4": b"[$l#L", "u1": b"[$U#L"}
 
 
@@ -68,6 +72,13 @@ def cut_booster(booster: bytes, num_trees: int) -> bytes:
     )
 
 
+def scaled_booster(booster: bytes, factor: float) -> bytes:
+    """The same booster, whose predictions are exponentials, with all of them times `factor`."""
+    place = _layout(booster).learner
+    (base_score,) = struct.unpack_from("<f", booster, place)
+    return booster[:place] + struct.pack("<f", base_score * factor) + booster[place + 4 :]
+
+
 def booster_as_ubjson(booster: bytes) -> bytes:
     """The same booster as XGBoost's UBJSON. Raises ValueError if this is not such a booster."""
     found = _layout(booster)
@@ -75,6 +86,7 @@ def booster_as_ubjson(booster: bytes) -> bytes:
     objective: dict[str, Any] = {"name": found.objective}
     if num_classes:
         objective["softmax_multiclass_param"] = {"num_class": str(num_classes)}
+    objective |= _OBJECTIVE_PARAMETERS.get(found.objective, {})
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(found.num_trees)},
         "tree_info": struct.unpack_from(f"<{found.num_trees}i", booster, found.groups),

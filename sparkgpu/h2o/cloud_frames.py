@@ -63,13 +63,15 @@ class H2OTables:
         all_train = len(cloud.nodes) > 1 and not self._note
         self._cuts = all_train and rows * len(schema.features) <= _MOST_VALUES
 
-    def coded(self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]]) -> H2OFrame:
+    def coded(
+        self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]], unit: float = 1.0
+    ) -> H2OFrame:
         """The rows that a trial uses, coded as those of `LocalTables.coded`."""
         folded = fold is not None and split != "test"
         whole = "train" if folded else split
-        key = (whole, tuple(order.items()))
+        key = (whole, tuple(order.items()), unit)
         if key not in self._coded:
-            self._coded[key] = _coded(self._whole(whole), self._schema, order)
+            self._coded[key] = _coded(self._whole(whole), self._schema, order, unit)
         rows = self._coded[key]
         if not folded:
             return rows
@@ -100,13 +102,15 @@ class H2OTables:
         return self._frames[split]
 
 
-def _coded(rows: H2OFrame, schema: TableSchema, order: Mapping[str, Sequence[int]]) -> H2OFrame:
+def _coded(rows: H2OFrame, schema: TableSchema, order: Mapping[str, Sequence[int]], unit: float) -> H2OFrame:
     """As one expression: H2OFrame's own methods would ask the server several times for each column."""
     own = [name for name in (LABEL, WEIGHT, FOLD) if name in rows.names]
     names = [*own, *(feature.name for feature in schema.features)]
     made = {name: rows[name].match(list(codes), start_index=0) for name, codes in order.items()}
     if schema.classes:
         made[LABEL] = _as_categories(rows[LABEL], [str(code) for code in range(len(schema.classes))])
+    elif unit != 1:
+        made[LABEL] = rows[LABEL] / unit
     for feature in schema.categorical:
         if feature.name not in order:
             made[feature.name] = _as_categories(rows[feature.name], feature.levels)

@@ -35,7 +35,7 @@ from sparkgpu.h2o.history import WatchedHistory, learning_curve, native_paramete
 from sparkgpu.h2o.jobs import Cloud, H2OJob, StalledError, refusals_of
 from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
 from sparkgpu.h2o.mojo_file import complete
-from sparkgpu.h2o.parameters import estimator_parameters, level_order
+from sparkgpu.h2o.parameters import estimator_parameters, level_order, unit_of
 from sparkgpu.prepare.pyspark_internals import java_of
 from sparkgpu.trees.boosting import fit_until
 from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
@@ -94,8 +94,8 @@ class H2OXGBoost:
         fold = trial.spec.fold
         with events.phase("handing the table to H2O", trial.name):
             tables = self._tables = self._tables or self._tables_of(trial)
-            order = level_order(trial)
-            train, valid = tables.coded("train", fold, order), tables.coded("valid", fold, order)
+            order, unit = level_order(trial), unit_of(trial)
+            train, valid = (tables.coded(split, fold, order, unit) for split in ("train", "valid"))
             one_node = tables.why_one_node(train, valid) if isinstance(tables, H2OTables) else None
             if one_node:
                 parameters["build_tree_one_node"] = True
@@ -106,7 +106,7 @@ class H2OXGBoost:
                 parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
             model = _start(trial, parameters, train, valid)
             _import_for_the_end(schema)
-            watched = WatchedHistory(model, trial)
+            watched = WatchedHistory(model, trial, unit)
             _grow(H2OJob(job_of(model), trial.name, self._cloud), trial, until, watched)
             with refusals_of(trial.name):
                 model.join()
@@ -114,7 +114,7 @@ class H2OXGBoost:
         output = output_of(model)
         native = native_parameters(output)
         _check_device(trial, native)
-        points, grown = learning_curve(output), num_trees(output)
+        points, grown = learning_curve(output, unit), num_trees(output)
         watched.tell(points)
         # The first of the best, by the losses on the validation rows.
         best = min(points, key=lambda point: point.valid or 0.0).step if points else 0
@@ -129,6 +129,7 @@ class H2OXGBoost:
                 {name: [levels[name][code] for code in codes] for name, codes in order.items()},
                 rounds=best if stopped else None,
                 trees_per_round=len(schema.classes) if schema.task == "multiclass" else 1,
+                unit=unit,
             )
         with events.phase("predicting", trial.name):
             start = time.perf_counter()

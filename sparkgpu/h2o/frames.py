@@ -56,13 +56,15 @@ class LocalTables:
         self._made = 0
         self._kept: dict[str, tuple[object, H2OFrame, Path]] = {}
 
-    def coded(self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]]) -> H2OFrame:
+    def coded(
+        self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]], unit: float = 1.0
+    ) -> H2OFrame:
         """The rows that a trial uses for training, validation or testing, in the order of their ids.
 
         The features in `order` are numbers: the positions of their level codes in it, from 0 on. A level that
-        is not there is missing. Other categorical features are categories.
+        is not there is missing. Other categorical features are categories. Labels are in `unit`.
         """
-        asked = (None if split == "test" else fold, tuple(order.items()))
+        asked = (None if split == "test" else fold, tuple(order.items()), unit)
         if split in self._kept:
             kept, frame, file = self._kept[split]
             if kept == asked:
@@ -72,7 +74,7 @@ class LocalTables:
             file.unlink()
         self._made += 1
         name = f"rows_{split}_{self._made}"
-        wanted = wanted_columns(self._schema, order)
+        wanted = wanted_columns(self._schema, order, unit)
         file = self._scratch / f"{name}.columns"
         rows = write_columns(self._paths, split, fold, wanted, file)
         # Several chunks for each thread, of rows enough to be worth the way to them.
@@ -84,13 +86,15 @@ class LocalTables:
         return frame
 
 
-def wanted_columns(schema: TableSchema, order: Mapping[str, Sequence[int]]) -> list[WantedColumn]:
-    """The label, the weight and the features in the schema's order.
+def wanted_columns(
+    schema: TableSchema, order: Mapping[str, Sequence[int]], unit: float = 1.0
+) -> list[WantedColumn]:
+    """The label in `unit`, the weight and the features in the schema's order.
 
     The order counts: equally good cuts, and the columns that are drawn for a tree, follow from it.
     """
     codes = tuple(str(code) for code in range(len(schema.classes)))
-    found = [WantedColumn(name=LABEL, kind="float32" if codes else "float64", levels=codes)]
+    found = [WantedColumn(name=LABEL, kind="float32" if codes else "float64", levels=codes, unit=unit)]
     if schema.weighted:
         found.append(WantedColumn(name=WEIGHT, kind="float64"))
     for feature in schema.features:
@@ -113,12 +117,15 @@ class WantedColumn:
     kind: Literal["float32", "float64"]
     order: tuple[int, ...] | None = None
     levels: tuple[str, ...] = ()
+    unit: float = 1.0
 
     def values(self, column: pa.Array) -> NDArray[Any]:
         """The values of a batch; infinite ones, and levels that are not in `order`, are missing to H2O."""
         value_N = as_numpy(column)
         if self.order is not None:
             return positions(value_N, self.order)
+        if self.unit != 1:
+            return value_N / self.unit
         is_infinite_N = np.isinf(value_N)
         return np.where(is_infinite_N, np.float32("nan"), value_N) if is_infinite_N.any() else value_N
 

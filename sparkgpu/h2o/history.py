@@ -26,8 +26,9 @@ class WatchedHistory:
     setting is given up whether or not H2O was asked in time.
     """
 
-    def __init__(self, model: H2OXGBoostEstimator, trial: TreesTrial) -> None:
+    def __init__(self, model: H2OXGBoostEstimator, trial: TreesTrial, unit: float) -> None:
         self._model = model
+        self._unit = unit
         self._watch = trial.watch
         self._told = 0
         self.newest: float | None = None
@@ -41,7 +42,7 @@ class WatchedHistory:
         self._asked = time.monotonic()
         with suppress(H2OError, OSError, LookupError, TypeError):
             found = h2o.api(f"GET /3/Models/{self._model.model_id}")["models"][0]["output"]
-            self.tell(learning_curve(found))
+            self.tell(learning_curve(found, self._unit))
 
     def tell(self, points: list[CurvePoint]) -> None:
         """Tell the points that were not told yet. Raises `PrunedError`."""
@@ -64,8 +65,8 @@ def num_trees(output: Mapping[str, Any]) -> int:
     return int(history.cell_values[-1][history.col_header.index("number_of_trees")])
 
 
-def learning_curve(output: Mapping[str, Any]) -> list[CurvePoint]:
-    """The losses on the validation rows; none before the first trees are scored."""
+def learning_curve(output: Mapping[str, Any], unit: float) -> list[CurvePoint]:
+    """The losses, of labels in `unit`; none before the first trees are scored."""
     history = output["scoring_history"]
     if history is None or "validation_custom" not in history.col_header:
         return []
@@ -79,8 +80,8 @@ def learning_curve(output: Mapping[str, Any]) -> list[CurvePoint]:
                 CurvePoint(
                     step=trees,
                     elapsed_s=round(at_s - elapsed_s[0], 3),
-                    train=train if isinstance(train, float) else None,
-                    valid=valid,
+                    train=train * unit if isinstance(train, float) else None,
+                    valid=valid * unit,
                 )
             )
     return points

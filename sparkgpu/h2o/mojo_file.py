@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkgpu.h2o.booster_bytes import cut_booster
+from sparkgpu.h2o.booster_bytes import cut_booster, scaled_booster
 
 BOOSTER = "boosterBytes"
 """The entry that holds the trees."""
@@ -63,13 +63,15 @@ def read_description(mojo: zipfile.ZipFile) -> Description:
 
 
 def complete(
-    file: Path, levels: Mapping[str, Sequence[str]], *, rounds: int | None, trees_per_round: int
-) -> None:
+    file: Path, levels: Mapping[str, Sequence[str]], *, rounds: int | None, trees_per_round: int,
+    unit: float = 1.0,
+) -> None:  # fmt: skip
     """Name the `levels` of columns, in the order of their numbers, and keep only the first `rounds` of trees.
 
-    A round has one tree per class if there are more than two classes. Replaces `file` by its new form.
+    A round has one tree per class if there are more than two classes. Predictions that are exponentials were
+    learned in `unit`. Replaces `file` by its new form.
     """
-    if not levels and rounds is None:
+    if not levels and rounds is None and unit == 1:
         return
     whole = file.with_suffix(".new")
     with zipfile.ZipFile(file) as old, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as new:
@@ -80,8 +82,9 @@ def complete(
                 if rounds is not None:
                     text = re.sub(r"^ntrees = \d+$", f"ntrees = {rounds}", text, flags=re.MULTILINE)
                 held = text.encode()
-            elif entry == BOOSTER and rounds is not None:
-                held = cut_booster(held, rounds * trees_per_round)
+            elif entry == BOOSTER:
+                held = held if unit == 1 else scaled_booster(held, unit)
+                held = held if rounds is None else cut_booster(held, rounds * trees_per_round)
             new.writestr(entry, held)
         for entry, texts in added.items():
             new.writestr(f"domains/{entry}", texts)

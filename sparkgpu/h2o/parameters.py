@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from sparkgpu.core.config.values import MAX_DELTA_STEP
+from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import WEIGHT
 from sparkgpu.trees.level_order import ordered_levels
 from sparkgpu.trials.engine import TreesTrial
 
-_DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial", "regression": "gaussian"}
+_DISTRIBUTIONS = {"binary": "bernoulli", "multiclass": "multinomial"}
 _EVAL_METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 
 
@@ -23,6 +27,17 @@ def level_order(trial: TreesTrial) -> dict[str, tuple[int, ...]]:
             for feature in trial.schema.categorical
         }
     return ordered_levels(trial.run.split("train"), trial.schema, trial.spec.fold)
+
+
+def unit_of(trial: TreesTrial) -> float:
+    """What H2O takes labels in: the mean label of the training rows for predictions that are exponentials.
+
+    XGBoost 1.6 begins all predictions at 0.5 and would need hundreds of trees to come near a large mean.
+    """
+    if trial.schema.classes or trial.parameters.distribution == "gaussian":
+        return 1.0
+    rows = read_rows(trial.run, trial.schema, "train", fold=trial.spec.fold, features=False)
+    return float(np.float32(np.average(rows.label_N, weights=rows.weight_N)))
 
 
 def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
@@ -43,7 +58,7 @@ def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
         "reg_lambda": config.reg_lambda,
         "reg_alpha": config.reg_alpha,
         "max_bins": config.max_bins,
-        "distribution": _DISTRIBUTIONS[schema.task],
+        "distribution": _DISTRIBUTIONS.get(schema.task, config.distribution),
         # H2O turns "hist" on a GPU backend into gpu_hist; its client does not accept that word.
         "tree_method": "hist" if on_gpu else config.tree_method,
         "backend": "gpu" if on_gpu else "cpu",
@@ -60,6 +75,8 @@ def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
         parameters["stopping_rounds"] = -(-config.early_stopping_rounds // config.score_tree_interval)
         parameters["stopping_metric"] = "custom"
         parameters["stopping_tolerance"] = 0.0
+    if parameters["distribution"] in ("poisson", "gamma", "tweedie"):
+        parameters["max_delta_step"] = MAX_DELTA_STEP
     if schema.weighted:
         parameters["weights_column"] = WEIGHT
     return parameters

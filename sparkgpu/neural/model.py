@@ -33,6 +33,7 @@ from sparkgpu.neural.training.objective import Objective
 
 _FORMAT = 5
 TENSORS = "model.safetensors"
+_TARGET = ("distribution", "mean", "std", "smear", "low", "high")
 
 
 class TabularModel(nn.Module):
@@ -90,7 +91,7 @@ def save_model(model: TabularModel, folder: Path, parameters: NeuralParameters, 
             "task": objective.task,
             "target": {
                 "name": schema.target,
-                **{key: getattr(objective, key) for key in ("mean", "std", "low", "high")},
+                **{key: getattr(objective, key) for key in _TARGET},
             },
             "classes": list(schema.classes),
             "numeric": [feature.name for feature in schema.numeric],

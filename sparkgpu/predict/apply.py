@@ -114,13 +114,13 @@ class _Scored:
         if not len(label_N):
             return None
         task, asked = self.model.schema.task, self._metric
-        values = np.concatenate(self.values)
+        values, also = np.concatenate(self.values), self.model.schema.deviances
         weight_N = np.concatenate(self.weights) if self.weights else None
         return Score(
             rows=len(label_N),
             of_all=self.dropped == 0,
             metric=metrics.primary(task, asked),
-            metrics=metrics.compute(task, label_N, values, weight_N, asked=asked),
+            metrics=metrics.compute(task, label_N, values, weight_N, asked=asked, also=also),
             interval=compare.interval(task, label_N, values, _SEED, weight_N=weight_N, asked=asked),
         )
 

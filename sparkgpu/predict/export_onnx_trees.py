@@ -23,6 +23,8 @@ from sparkgpu.predict.onnx_columns import input_name, inputs_of, mean_node, save
 
 _OPSETS = {"": 18, "ai.onnx.ml": 3}
 _IR_VERSION = 9
+_LOG_LINKS = ("count:poisson", "reg:gamma", "reg:tweedie")
+"""XGBoost's objectives whose leaves add up to the logarithm of the prediction."""
 
 
 def trees_as_onnx(
@@ -117,6 +119,8 @@ class _Graph:
         if schema.task == "multiclass":
             return self._add("Softmax", [wide], "probabilities", axis=1)
         if schema.task == "regression":
+            if learner["objective"]["name"] in _LOG_LINKS:
+                wide = self._add("Exp", [wide])
             return self._add("Squeeze", [wide, self._constant([1], whole=True)], "prediction")
         second = self._add("Sigmoid", [wide])
         first = self._add("Sigmoid", [self._add("Neg", [wide])])
@@ -174,4 +178,6 @@ def base_margins(learner: Mapping[str, Any], schema: TableSchema) -> list[float]
     base = [float(text) for text in str(learner["learner_model_param"]["base_score"]).strip("[]").split(",")]
     if schema.task == "binary":
         base = [math.log(value / (1.0 - value)) for value in base]
+    if learner["objective"]["name"] in _LOG_LINKS:
+        base = [math.log(value) for value in base]
     return base * len(schema.classes) if schema.task == "multiclass" and len(base) == 1 else base

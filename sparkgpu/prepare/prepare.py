@@ -46,7 +46,14 @@ from sparkgpu.prepare.table_rows import (
     write_assembled,
     write_encoded,
 )
-from sparkgpu.prepare.target import Target, check_weight_type, check_weights, class_weights, find_target
+from sparkgpu.prepare.target import (
+    Target,
+    check_distributions,
+    check_weight_type,
+    check_weights,
+    class_weights,
+    find_target,
+)
 from sparkgpu.prepare.target_means import count_means, whose_levels_have_means, with_means, write_means
 from sparkgpu.prepare.text import no_rows
 from sparkgpu.score.decision import rule_of
@@ -76,6 +83,7 @@ def find_out(
         target = find_target(statistics[target_name], data.task)
         if config.metric is not None:
             check_asked(config.metric, target.task, len(target.classes))
+        deviances = check_distributions(config, target, statistics[target_name].least)
         decision = rule_of(config.decision, target.classes)
         roles, dropped = roles_of(statistics, config)
     with events.phase("splitting"):
@@ -135,6 +143,7 @@ def find_out(
         held_out=held_out,
         fingerprint=found.fingerprint,
         metric=config.metric,
+        deviances=deviances,
         decision=decision,
     )
     return RowWriter(paths=made, schema=schema, rule=rule, states=rows.states)

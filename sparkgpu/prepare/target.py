@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.core.config.keys import DataConfig
+from sparkgpu.core.config.keys import DataConfig, RunConfig
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import read_rows
@@ -23,6 +23,7 @@ from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import as_float64, labels_of, numbers
 from sparkgpu.prepare.columns import is_number
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, infer_task
+from sparkgpu.score.metrics import DEVIANCES
 
 DECIMAL_COMMA = r"[+-]?[0-9.]*[0-9],[0-9]+"
 """A number as it is written where the comma stands before the decimals."""
@@ -104,6 +105,24 @@ def find_target(statistics: ColumnStatistics, asked: str) -> Target:
         rows=rows,
         rows_refused=statistics.rows - rows,
     )
+
+
+def check_distributions(config: RunConfig, target: Target, least: Any) -> tuple[str, ...]:
+    """The metrics of the distributions that models learn; `DataError` if the target cannot have one."""
+    found = []
+    for name in config.model_names:
+        distribution = config.section(name).distribution
+        asked = f'{name}.distribution = "{distribution}"'
+        if distribution != "gaussian" and target.classes:
+            raise DataError(f"{asked} is for numbers; target {target.column!r} has classes. Leave it out.")
+        positive = distribution in ("gamma", "lognormal")
+        if distribution != "gaussian" and (least < 0 or (positive and least == 0)):
+            raise DataError(
+                f"{asked} needs a target {'above 0' if positive else 'of 0 or more'}, and the least value of "
+                f"{target.column!r} is {least:g}. Choose another distribution, or leave it out."
+            )
+        found += [DEVIANCES[distribution]] if distribution != "gaussian" else []
+    return tuple(dict.fromkeys(found))
 
 
 def _check_classes(classes: Mapping[str, int], asked: str, name: str) -> None:

@@ -163,7 +163,9 @@ def _compute(schema: TableSchema, labels: LabelReader, pooled: Pooled) -> SplitM
 
 
 def _metrics(schema: TableSchema, rows: Labels, found: FloatArray) -> MetricValues:
-    return metrics.compute(schema.task, rows.label_N, found, rows.weight_N, asked=schema.metric)
+    return metrics.compute(
+        schema.task, rows.label_N, found, rows.weight_N, asked=schema.metric, also=schema.deviances
+    )
 
 
 def _calibration_of_blend(schema: TableSchema, blend: Pooled, labels: LabelReader) -> dict[str, Any]:

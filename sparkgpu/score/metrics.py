@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparkgpu.core.config.registry.metrics_of_packages import METRICS
+from sparkgpu.core.config.values import POWERS
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import nearest
 from sparkgpu.score.rows import FloatArray, ScoredRows, Task, checked
@@ -30,8 +32,14 @@ _METRICS: dict[str, tuple[str, ...]] = {
     "multiclass": ("log_loss", "accuracy", "balanced_accuracy", "f1_macro"),
     "regression": ("rmse", "mae", "r2", "spearman"),
 }
+DEVIANCES = {
+    "lognormal": "rmse_of_logarithms", "poisson": "poisson_deviance", "gamma": "gamma_deviance",
+    "tweedie": "tweedie_deviance",
+}  # fmt: skip
+"""What models minimise that learn a regression's target as of another distribution than gaussian."""
+
 _PRIMARY = {"binary": "roc_auc", "multiclass": "log_loss", "regression": "rmse"}
-_SMALLER_IS_BETTER = frozenset({"log_loss", "brier", "rmse", "mae"})
+_SMALLER_IS_BETTER = frozenset({"log_loss", "brier", "rmse", "mae", *DEVIANCES.values()})
 
 
 def names(task: Task) -> tuple[str, ...]:
@@ -74,7 +82,7 @@ def check_known(metric: str) -> None:
 
 def check_asked(metric: str, task: Task, num_classes: int) -> None:
     """Raise `ConfigError` unless `metric` can score predictions of this task."""
-    if metric in names(task):
+    if metric in _known(task):
         return
     rng = np.random.default_rng(0)
     label_N: Any = np.arange(60) % max(num_classes, 2)
@@ -110,9 +118,15 @@ def best(metric: str, values: Mapping[str, float | None]) -> tuple[str, ...]:
 
 
 def compute(
-    task: Task, label_N: Any, prediction: Any, weight_N: Any = None, *, asked: str | None = None
+    task: Task,
+    label_N: Any,
+    prediction: Any,
+    weight_N: Any = None,
+    *,
+    asked: str | None = None,
+    also: Sequence[str] = (),
 ) -> Metrics:
-    """All metrics of the task, always with the same keys: ``names(task)`` and the metric asked for.
+    """All metrics of the task, always with the same keys: ``names(task)``, `also` and the metric asked for.
 
     ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary,
     or values (N,). ``weight_N``: non-negative row weights. Raises the errors of ``rows.checked``.
@@ -120,18 +134,19 @@ def compute(
     The predicted class is the most probable one, and of two equal ones that with the lower code (binary:
     class 1 above 0.5). Ranking metrics use the probability of class 1 as given; the others use rows scaled to
     sum to one; log loss is clipped (``rows.LOG_LOSS_CLIP``). A metric is None if the rows do not define it:
-    ``roc_auc`` with one class, ``average_precision`` without a positive row, ``f1`` without a positive row or
-    prediction, ``r2`` and ``spearman`` with constant labels, ``spearman`` with constant predictions.
-    ``balanced_accuracy`` averages over the classes among the labels, ``f1_macro`` over those among labels or
-    predictions.
+    deviances where a prediction is not above 0, ``roc_auc`` with one class, ``average_precision`` without a
+    positive row, ``f1`` without a positive row or prediction, ``r2`` and ``spearman`` with constant labels,
+    ``spearman`` with constant predictions. ``balanced_accuracy`` averages over the classes among the labels,
+    ``f1_macro`` over those among labels or predictions.
     """
     rows = checked(task, label_N, prediction, weight_N)
-    return {name: value(name, rows) for name in dict.fromkeys((*names(task), *([asked] if asked else [])))}
+    wanted = dict.fromkeys((*names(task), *also, *([asked] if asked else [])))
+    return {name: value(name, rows) for name in wanted}
 
 
 def value(metric: str, rows: ScoredRows) -> float | None:
     """One metric, as in `compute`."""
-    if metric in names(rows.task):
+    if metric in _known(rows.task):
         return _OWN[metric](rows)
     if metric in METRICS.names():
         function = METRICS.find(metric).loaded()
@@ -197,6 +212,11 @@ def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
         mean[name] = float(np.mean(values)) if complete else None
         std[name] = float(np.std(values, ddof=1)) if complete and len(values) > 1 else None
     return mean, std
+
+
+def _known(task: Task) -> tuple[str, ...]:
+    """Our own metrics of the task."""
+    return (*names(task), *(DEVIANCES.values() if task == "regression" else ()))
 
 
 def _decided(rows: ScoredRows) -> Any:
@@ -287,6 +307,22 @@ def _spearman(rows: ScoredRows) -> float | None:
     return float(np.clip(float((weight_N * rank_a) @ rank_b) / spread, -1.0, 1.0))
 
 
+def _deviance(rows: ScoredRows, power: float) -> float | None:
+    from sklearn.metrics import mean_tweedie_deviance
+
+    if rows.prediction.min() <= 0 or rows.label_N.min() < 0 or (power == 2 and rows.label_N.min() == 0):
+        return None
+    found = mean_tweedie_deviance(rows.label_N, rows.prediction, sample_weight=rows.weight_N, power=power)
+    return float(found)
+
+
+def _rmse_of_logarithms(rows: ScoredRows) -> float | None:
+    if min(rows.prediction.min(), rows.label_N.min()) <= 0:
+        return None
+    error_N = np.log(rows.prediction) - np.log(rows.label_N)
+    return math.sqrt(float(np.average(np.square(error_N), weights=rows.weight_N)))
+
+
 def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
     """The weight below each row and half the weight tied with it (for unit weights: the midrank less 1/2)."""
     group_N = np.unique(value_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
@@ -298,6 +334,10 @@ _OWN: Mapping[str, Callable[[ScoredRows], float | None]] = {
     "roc_auc": _roc_auc, "average_precision": _average_precision, "log_loss": _log_loss, "brier": _brier,
     "accuracy": _accuracy, "f1": _f1, "balanced_accuracy": _balanced_accuracy, "f1_macro": _f1_macro,
     "rmse": _rmse, "mae": _mae, "r2": _r2, "spearman": _spearman,
+    "rmse_of_logarithms": _rmse_of_logarithms,
+    "poisson_deviance": partial(_deviance, power=POWERS["poisson"]),
+    "gamma_deviance": partial(_deviance, power=POWERS["gamma"]),
+    "tweedie_deviance": partial(_deviance, power=POWERS["tweedie"]),
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.config.values import POWERS
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.processes import peak_resident_bytes
 from sparkgpu.core.plan.time_limit import fit_s_of_trees
@@ -142,9 +143,11 @@ class BoostingEngine(ABC):
         paths.root.mkdir(parents=True, exist_ok=True)
         with events.phase("reading the table", trial.name):
             rows = {split: read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in _SPLITS}
+            weights = {split: found.weight_N for split, found in rows.items()}
+            weights["train"] = _weights(rows["train"], trial.parameters.distribution)
             splits = {
                 split: Split(
-                    features=feature_frame(found, schema), label_N=found.label_N, weight_N=found.weight_N
+                    features=feature_frame(found, schema), label_N=found.label_N, weight_N=weights[split]
                 )
                 for split, found in rows.items()
             }
@@ -190,6 +193,16 @@ def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
         kind = pd.CategoricalDtype(list(range(len(feature.levels))))
         columns[feature.name] = pd.Categorical.from_codes(rows.codes_NK[:, index], dtype=kind)
     return pd.DataFrame({feature.name: columns[feature.name] for feature in schema.features}, copy=False)
+
+
+def _weights(rows: Rows, distribution: str) -> NDArray[np.float32] | None:
+    """Those of training rows: sums of second derivatives become what they are for a mean label of 1."""
+    power = POWERS[distribution]
+    if power in (0.0, 2.0):  # squared errors count in the target's own unit, gamma in none
+        return rows.weight_N
+    own_N = np.ones(len(rows.label_N), np.float32) if rows.weight_N is None else rows.weight_N
+    factor = np.float32(float(np.average(rows.label_N, weights=own_N)) ** (power - 2))
+    return own_N * factor
 
 
 def fit_until(trial: TreesTrial) -> float | None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sparkgpu.core.config.values import MAX_DELTA_STEP
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.trees.boosting import (
     BoostingEngine,
@@ -105,6 +106,8 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     }
     if schema.task == "multiclass":
         parameters["num_class"] = len(schema.classes)
+    if not schema.classes and config.distribution != "gaussian":
+        parameters |= {"objective": config.distribution, "max_delta_step": MAX_DELTA_STEP}
     return parameters
 
 

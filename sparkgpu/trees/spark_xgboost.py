@@ -19,7 +19,14 @@ from sparkgpu.core.errors import TrialError
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import FOLD, LABEL, ROW_ID, WEIGHT, SplitName, TableSchema
 from sparkgpu.trees.boosting import BoostingModel, Trained, thinned
-from sparkgpu.trees.xgboost_library import METRICS, XGBOOST_FILE, XGBoost, device_of, tree_parameters
+from sparkgpu.trees.xgboost_library import (
+    METRICS,
+    XGBOOST_FILE,
+    XGBoost,
+    device_of,
+    objective_of,
+    tree_parameters,
+)
 from sparkgpu.trials.engine import Platform, TreesTrial
 
 if TYPE_CHECKING:
@@ -91,6 +98,7 @@ def _estimator(trial: TreesTrial, num_workers: int) -> Any:
     config, schema = trial.parameters, trial.schema
     if config.tree_method == "exact":
         raise TrialError('trees.tree_method = "exact" has no distributed form; set it to "hist".')
+    own: dict[str, Any] = {} if schema.classes else {"objective": objective_of(trial)}
     kind = SparkXGBClassifier if schema.classes else SparkXGBRegressor
     return kind(
         **tree_parameters(trial),
@@ -105,6 +113,7 @@ def _estimator(trial: TreesTrial, num_workers: int) -> Any:
         force_repartition=True,  # otherwise a worker may get a file with only validation rows
         feature_types=["c" if feature.kind == "categorical" else "q" for feature in schema.features],
         eval_metric=METRICS[schema.task],
+        **own,
     )
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import xgboost
 from numpy.typing import NDArray
 
+from sparkgpu.core.config.values import MAX_DELTA_STEP
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.trees.boosting import (
@@ -25,7 +26,10 @@ from sparkgpu.trees.boosting import (
 )
 from sparkgpu.trials.engine import TreesTrial
 
-_OBJECTIVES = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}
+_OBJECTIVES = {
+    "binary": "binary:logistic", "multiclass": "multi:softprob", "gaussian": "reg:squarederror",
+    "poisson": "count:poisson", "gamma": "reg:gamma", "tweedie": "reg:tweedie",
+}  # fmt: skip
 METRICS = {"binary": "logloss", "multiclass": "mlogloss", "regression": "rmse"}
 XGBOOST_FILE = "model.ubj"
 
@@ -41,7 +45,7 @@ class XGBoost(BoostingEngine):
                 'Set trees.max_depth, or set trees.tree_method = "hist".'
             )
         parameters: dict[str, Any] = {
-            **tree_parameters(trial), "objective": _OBJECTIVES[schema.task],
+            **tree_parameters(trial), "objective": objective_of(trial),
             "eval_metric": METRICS[schema.task], "nthread": threads, "seed": trial.spec.seed,
         }  # fmt: skip
         if schema.task == "multiclass":
@@ -110,7 +114,13 @@ def tree_parameters(trial: TreesTrial) -> dict[str, Any]:
     }
     if config.tree_method != "exact":
         parameters["max_bin"] = config.max_bins
+    if config.distribution != "gaussian":
+        parameters["max_delta_step"] = MAX_DELTA_STEP
     return parameters
+
+
+def objective_of(trial: TreesTrial) -> str:
+    return _OBJECTIVES[trial.schema.task if trial.schema.classes else trial.parameters.distribution]
 
 
 def device_of(booster: xgboost.Booster, trial: TreesTrial) -> str | None:

@@ -52,6 +52,22 @@ def test_what_was_dumped_loads_as_an_equal_object_that_cannot_be_changed(tmp_pat
         written.trees.ntrees = 5  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"trees": {"engine": "catboost", "distribution": "gamma"}},
+            "trees of catboost learn only gaussian;",
+        ),
+        ({"trees": {"distribution": "lognormal"}}, "trees of h2o-xgboost learn only gaussian or poisson or"),
+        ({"neural": {"distribution": "normal"}}, "should be 'gaussian', 'lognormal'"),
+    ],
+)
+def test_a_distribution_that_a_model_cannot_learn_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config_io.check(given, origin="test")
+
+
 def test_a_later_source_wins_file_then_option_then_assignment(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text("seed = 1\nrepeats = 1\n[trees]\nntrees = 1\nmax_depth = 3\n", encoding="utf-8")

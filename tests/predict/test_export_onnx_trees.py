@@ -61,7 +61,9 @@ def inputs_of(rows: Rows) -> dict[str, NDArray[Any]]:
     }  # fmt: skip
 
 
-def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: bool) -> BoosterModel:
+def model_of(
+    task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: bool, objective: str | None = None
+) -> BoosterModel:
     """As `BoosterModel` reads one from a MOJO, around a booster that is trained here."""
     words = ("zone", "street") if hot else ()
     widths = [len(ZONES) + 1, len(STREETS) + 1] if hot else []
@@ -76,17 +78,33 @@ def model_of(task: Task, schema: TableSchema, rows: Rows, *, sparse: bool, hot: 
     drawn = np.random.default_rng(1)
     signal_N = np.nan_to_num(rows.numeric_NF[:, 0]) + rows.codes_NK[:, 0] + drawn.normal(size=ROWS)
     label_N = signal_N * 50 + 300 if task == "regression" else np.digitize(signal_N, [0.0, 1.5])
-    objective = {
-        "regression": "reg:squarederror",
-        "binary": "binary:logistic",
-        "multiclass": "multi:softprob",
-    }
-    parameters = {"objective": objective[task], "max_depth": 4, "base_score": 0.3}
+    asked = (
+        objective
+        or {
+            "regression": "reg:squarederror",
+            "binary": "binary:logistic",
+            "multiclass": "multi:softprob",
+        }[task]
+    )
+    parameters = {"objective": asked, "max_depth": 4, "base_score": 0.3}
     if task == "multiclass":
         parameters["num_class"] = 3
     label_N = np.minimum(label_N, 1) if task == "binary" else label_N
+    if asked in ("count:poisson", "reg:gamma", "reg:tweedie"):
+        label_N = np.exp(label_N / label_N.std())
     booster = xgboost.train(parameters, xgboost.DMatrix(matrix, label=label_N), 12)
     return BoosterModel(described, booster, schema)
+
+
+@pytest.mark.parametrize("objective", ["count:poisson", "reg:gamma", "reg:tweedie"])
+def test_predictions_that_are_exponentials_are_so_in_onnx(objective: str, tmp_path: Path) -> None:
+    schema, rows = schema_of("regression"), made_rows()
+    model = model_of("regression", schema, rows, sparse=False, hot=True, objective=objective)
+    trees_as_onnx(model, schema, tmp_path / "trees.onnx", {})
+    session = onnxruntime.InferenceSession(tmp_path / "trees.onnx")
+    (found,) = session.run(None, inputs_of(rows))
+    assert found.dtype == np.float64 and found.max() > 3 * found.min() > 0
+    np.testing.assert_allclose(found, model.predict(rows), rtol=2e-6)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])

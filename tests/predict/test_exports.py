@@ -177,6 +177,21 @@ def test_a_file_read_as_documented_predicts_raw_values_as_the_run_does(
 
 
 @pytest.mark.process
+def test_amounts_keep_their_unit_in_every_file(tmp_path: Path, new: pd.DataFrame) -> None:
+    """What models learned of another distribution are exponentials, which the files have to make."""
+    models = {
+        f"{engine}-{name}": (engine, {**TREES, "trees.distribution": name})
+        for engine, name in (("xgboost", "poisson"), ("xgboost", "gamma"), ("lightgbm", "tweedie"))
+    }
+    models["net"] = ("torch", {**TABM, "neural.distribution": "lognormal"})
+    train(paths := prepared_run(tmp_path / "regression", "regression", amounts=True), models)
+    for model, (engine, _) in models.items():
+        assert expected(paths.root, f"{model}-s7", new).min() > 1e5
+        for format in (engine,) if engine != "torch" else ("torch", "onnx"):
+            agree(paths.root, f"{model}-s7", format, new)
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("model", [name for name, (engine, _) in MODELS.items() if engine == "torch"])
 def test_a_network_as_onnx_predicts_raw_values_as_the_run_does(
     request: pytest.FixtureRequest, run: Path, new: pd.DataFrame, model: str

@@ -370,6 +370,29 @@ def test_weights_are_the_columns_own_times_the_balance_of_the_classes(prepare):
 
 
 @pytest.mark.parametrize(
+    ("target", "distribution", "words"),
+    [
+        ("count", "gamma", "needs a target above 0, and the least value of 'count' is 0."),
+        ("signed", "poisson", "needs a target of 0 or more, and the least value of 'signed' is -1."),
+        ("y", "tweedie", "is for numbers; target 'y' has classes."),
+    ],
+)
+def test_a_target_without_the_distribution_that_is_asked_for_is_refused(
+    prepare, refused, target, distribution, words
+):
+    columns = {
+        "x": NUMBERS,
+        "count": np.arange(ROWS) % 100,
+        "signed": np.arange(ROWS) % 90 - 1.0,
+        "y": LABELS,
+    }
+    options = {"trees.distribution": distribution, "data.task": "auto"}
+    assert words in refused(prepare, columns, target, options)
+    if target == "count":
+        assert prepare(columns, target, {"trees.distribution": "poisson"}).schema.task == "regression"
+
+
+@pytest.mark.parametrize(
     ("values", "words"),
     [
         ([-1.0, float("nan"), 1e39, None], "120 rows have no number from 0 to 3.4e38. Correct or remove"),

@@ -157,6 +157,19 @@ def test_unusable_predictions_are_refused_in_one_sentence_with_counts(task, pred
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(("name", "power"), [("poisson", 1), ("tweedie", 1.5), ("gamma", 2)])
+def test_deviances_are_those_of_scikit_learn_where_predictions_are_above_zero(name, power):
+    metric = f"{name}_deviance"
+    label, value, weight = RNG.gamma(2.0, size=(3, 200))
+    found = compute("regression", label, value, weight, asked=metric, also=["rmse_of_logarithms"])
+    assert found[metric] == sk.mean_tweedie_deviance(label, value, sample_weight=weight, power=power)
+    error = np.average(np.log(label / value) ** 2, weights=weight)
+    assert found["rmse_of_logarithms"] == pytest.approx(np.sqrt(error))
+    value[3] = 0.0
+    assert compute("regression", label, value, asked=metric)[metric] is None
+    assert not greater_is_better(metric)
+
+
 def test_rows_without_a_weight_above_zero_are_left_out():
     for weight in (0.0, -1.0, np.nan):
         found = compute("regression", [1.0, 2.0, 9.0], [1.0, 3.0, 0.0], [1.0, 1.0, weight])

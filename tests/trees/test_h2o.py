@@ -27,7 +27,7 @@ from sparkgpu.trees.level_order import ordered_levels
 pytestmark = pytest.mark.spark
 
 ROWS = 2000
-PARSED = ("parsed_leaves", "parsed_fold")
+PARSED = ("parsed_leaves", "parsed_fold", "parsed_gamma")
 FOLD = {"fold": 1, "parsed_fold": 1}
 SPLITS = np.array(["train", "train", "train", "valid", "test"])[np.arange(ROWS) % 5]
 # H2O's own encodings read some of these as numbers, and a CSV file hides the others.
@@ -68,6 +68,7 @@ def tables(root: Path) -> dict[str, Table]:
         "three": made("three", three_N, numbers, colors),
         "odd": made("odd", odd_N, None, {"color": (renamed(ODD), ODD)}),
         "unreadable": made("unreadable", odd_N, None, {"color": (renamed(UNREADABLE), UNREADABLE)}),
+        "amounts": made("amounts", 1e5 * random.gamma(2.0, np.exp(few_N)), few),
         "folds": made("folds", value_N, {**few, "gappy": gappy_N}, colors, **folded),
     }
 
@@ -84,6 +85,7 @@ FOLDED = {
     **LEAFWISE, "ntrees": 20, "early_stopping_rounds": 0, "learn_rate": 0.05, "sample_rate": 0.8,
     "col_sample_rate": 0.5, "col_sample_rate_per_tree": 0.7, "categorical_encoding": "one_hot_internal",
 }  # fmt: skip
+AMOUNTS = {"ntrees": 60, "max_depth": 2, "learn_rate": 0.5, "min_rows": 1.0, "early_stopping_rounds": 20}
 BEST_OF = {"fewer": "stopped", "leaves_fewer": "leaves"}
 TRIALS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaps": ("gaps", {}),
@@ -100,6 +102,8 @@ TRIALS: dict[str, tuple[str, dict[str, Any]]] = {
     "parsed_leaves": ("three", LEAFWISE),
     "fold": ("folds", FOLDED),
     "parsed_fold": ("folds", FOLDED),
+    **{name: ("amounts", {**AMOUNTS, "distribution": name}) for name in ("poisson", "gamma", "tweedie")},
+    "parsed_gamma": ("amounts", {**AMOUNTS, "distribution": "gamma"}),
 }
 
 
@@ -178,6 +182,20 @@ def test_categories_that_h2os_library_reads_as_missing_are_left_to_xgboost(found
 def test_one_cut_parts_levels_that_lie_between_each_other(found: dict[str, Outcome]) -> None:
     assert found["sorted"].accuracy() == 1
     assert found["by_text"].accuracy() < 0.8
+
+
+@pytest.mark.parametrize("name", ["poisson", "gamma", "tweedie"])
+def test_trees_of_a_distribution_predict_means_in_the_targets_unit(
+    found: dict[str, Outcome], name: str
+) -> None:
+    """In this process, by H2O's own library, and in the learning curve."""
+    trial = found[name]
+    label_N, split_N = trial.planted.label_N, trial.planted.split_N
+    assert trial.test.mean() == pytest.approx(label_N[split_N == "train"].mean(), rel=0.1)
+    assert trial.test.max() / trial.test.min() > 100
+    rmse = np.sqrt(np.mean((trial.valid - label_N[split_N == "valid"]) ** 2))
+    assert dict(trial.curve)[trial.record.best_iteration] == pytest.approx(rmse, rel=1e-4)
+    np.testing.assert_allclose(np.load(trial.folder / "java.npy"), trial.test, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["leaves", "parsed_leaves", "fold", "parsed_fold"])

@@ -198,6 +198,28 @@ def test_a_depth_of_zero_is_no_limit(exact_engine: str, tmp_path: Path) -> None:
     assert np.abs(deep.test - labels_N).mean() < 0.5
 
 
+@pytest.mark.parametrize("distribution", ["poisson", "gamma", "tweedie"])
+def test_trees_of_a_distribution_predict_means_in_the_targets_unit(
+    exact_engine: str, distribution: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(12)
+    group_N = np.repeat([0.0, 1.0, 2.0], 2000)
+    label_N = random.gamma(2.0, np.array([1.0, 20.0, 400.0])[group_N.astype(int)])
+    settings: dict[str, Any] = {
+        "distribution": distribution, "max_depth": 2, "ntrees": 60, "learn_rate": 0.5, "min_rows": 1.0,
+    }  # fmt: skip
+    split_N = np.array(["train", "train", "train", "valid", "test"])[np.arange(6000) % 5]
+    means = [label_N[(group_N == group) & (split_N == "train")].mean() for group in range(3)]
+    for unit in (1e-3, 1e5):  # as the same trees
+        planted = table(tmp_path / str(unit), label_N * unit, {"x": group_N})
+        found = fit(planted, exact_engine, **settings)
+        expected = np.array(means)[group_N[split_N == "test"].astype(int)]
+        np.testing.assert_allclose(found.test / unit, expected, rtol=0.02)
+        rmse = np.sqrt(np.mean((found.valid - planted.labels("valid")) ** 2))
+        assert found.curve[-1][1] == pytest.approx(rmse, rel=1e-4)
+        assert check_saved_model(found.record, planted.paths, planted.schema).largest_difference < 1e-9
+
+
 def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:
     planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
     with pytest.raises(TrialError, match=r"trees\.max_depth = 0 with trees\.tree_method"):

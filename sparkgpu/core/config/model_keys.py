@@ -18,6 +18,7 @@ from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.config.values import (
     CategoricalEncoding,
     Count,
+    Distribution,
     Fraction,
     GrowPolicy,
     NotNegative,
@@ -66,6 +67,7 @@ class TreesConfig(Section):
     `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost; on a GPU
     where that does not train it is the package xgboost, if that is installed with CUDA. With `try_smaller`
     trees of at most eight leaves grow as well, and the validation rows choose between the two sizes.
+    `distribution` is that of a regression's target around its mean: its deviance is what trees minimise.
     """
 
     engine: TreeEngine = "auto"
@@ -85,6 +87,7 @@ class TreesConfig(Section):
     reg_lambda: NotNegative | None = None
     reg_alpha: NotNegative | None = None
     max_bins: Annotated[int, Field(ge=2)] | None = None
+    distribution: Distribution = "gaussian"
     try_smaller: bool | None = None
 
     @property
@@ -102,7 +105,8 @@ class NetworkConfig(Section):
     at `muon_learning_rate` (0: by AdamW like the rest). `schedule` is how the learning rates change over
     `epochs`; `patience` is the number of epochs without gain before early stopping (0: none). `batch_size` is
     that of a whole step, under every strategy; a device computes `micro_batch_size` rows of it at once (None:
-    all). `compile` is torch.compile; it is off because on the CPU compiling takes longer than it saves.
+    all). `distribution` is that of a regression's target around its mean: its deviance is the loss.
+    `compile` is torch.compile; it is off because on the CPU compiling takes longer than it saves.
     `cuda_graph` lets a GPU repeat a captured step.
     """
 
@@ -119,6 +123,7 @@ class NetworkConfig(Section):
     learning_rate: Positive | None = None
     muon_learning_rate: NotNegative | None = None
     schedule: Schedule | None = None
+    distribution: Distribution = "gaussian"
     weight_decay: NotNegative | None = None
     patience: Annotated[int, Field(ge=0)] | None = None
     precision: Precision = "auto"

@@ -187,6 +187,11 @@ def _check_trees(trees: TreesConfig, name: str, cpu_lanes: int | None, origin: s
             f'{origin}: {name}.grow_policy = "{trees.grow_policy}": trees of {entry.name} grow '
             f"{' or '.join(entry.grows)}; choose one of these."
         )
+    if trees.distribution not in entry.distributions:
+        raise ConfigError(
+            f'{origin}: {name}.distribution = "{trees.distribution}": trees of {entry.name} learn only '
+            f"{' or '.join(entry.distributions)}; choose one of these, or another engine."
+        )
 
 
 OPTIONS = {

@@ -16,6 +16,16 @@ CategoricalEncoding = Literal["one_hot_internal", "label_encoder", "sort_by_resp
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
 NumberEmbedding = Literal["piecewise", "cosine"]
+Distribution = Literal["gaussian", "lognormal", "poisson", "gamma", "tweedie"]
+
+POWERS = {"gaussian": 0.0, "poisson": 1.0, "tweedie": 1.5, "gamma": 2.0}
+"""The power of its mean with which a target's variance grows (Jørgensen, JRSS B 49, 1987)."""
+
+MAX_DELTA_STEP = 0.7
+"""A leaf changes the logarithm of a mean by at most this, times the learning rate.
+
+It is XGBoost's default for poisson; without it a step to a much larger or smaller mean goes far beyond it.
+"""
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Count = Annotated[int, Field(ge=1)]

@@ -46,7 +46,7 @@ class FittedRows:
         is_stream = self.residence == "stream"
         rows = read_rows(paths, schema, "train", fold=spec.fold, features=not is_stream)
         self.num_train_rows = len(rows.row_id_N)
-        fitted = Objective.fit(schema.task, rows.label_N, rows.weight_N)
+        fitted = Objective.fit(schema.task, rows.label_N, rows.weight_N, config.distribution)
         self.objective = network.recipe.objective(fitted, rows.label_N)
         self._pool_rows = pool_rows(config, schema)
         if is_stream:

@@ -62,7 +62,7 @@ class Recipe:
         """The objective of this recipe, from the one fitted on the training labels."""
         if fitted.task != "regression":
             return replace(fitted, label_smoothing=self.label_smoothing)
-        if not self.clips_predictions:
+        if not self.clips_predictions or fitted.low is not None:
             return fitted
         return replace(fitted, low=float(label_N.min()), high=float(label_N.max()))
 

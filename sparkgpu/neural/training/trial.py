@@ -10,6 +10,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +78,8 @@ def run_rank(
         return None
     assert training.best is not None
     with strategy.slow_work():
+        if model.objective.distribution == "lognormal":
+            _smear(trial, model)
         save_model(model, paths.root, parameters, trial.schema)
         lines = [  # without the digits that float32 does not have
             curve.CurvePoint(
@@ -110,6 +113,15 @@ def run_rank(
         memory_plan=card.plan if card is not None else None,
         notes=(*notes, *(card.notes if card is not None else ()), *training.notes),
     )
+
+
+def _smear(trial: NeuralTrial, model: TabularModel) -> None:
+    """Make the mean prediction of the validation rows their mean label."""
+    rows = read_rows(trial.run, trial.schema, "valid", fold=trial.spec.fold)
+    label, predicted = (
+        float(np.average(value_N, weights=rows.weight_N)) for value_N in (rows.label_N, model.predict(rows))
+    )
+    model.objective = replace(model.objective, smear=label / predicted)
 
 
 def _predict(trial: NeuralTrial, model: TabularModel) -> float:

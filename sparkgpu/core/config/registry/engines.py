@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from sparkgpu.core.config.registry.entries import Entry, Range, Registry, SearchSpace
+from sparkgpu.core.config.values import POWERS
 
 Branch = Literal["trees", "neural"]
 """The kinds of models; each trains in a worker of its own in every lane."""
@@ -21,13 +22,13 @@ class EngineEntry(Entry):
 
     `on_gpu` tells whether it trains on GPUs; with trees deeper than `most_gpu_depth`, or with trees that grow
     leaf by leaf unless `leafwise_on_gpu`, it would leave the GPU. `grows` are the ways in which its trees can
-    grow. With `needs_h2o` its worker starts Spark and H2O first. `package` is the package that pip must
-    install for it, and `module` is what it brings. `fitted` names the function that loads a fitted
-    model, as the engine's own `load` does, where that needs less than the engine itself. `on_cluster` names
-    the class that trains one model over the executors of a Spark cluster (None: the engine cannot), and
-    `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before those of
-    `sparkgpu.core.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of a round
-    in times that of XGBoost. `search` holds the settings that ``--search`` tries.
+    grow, `distributions` those whose deviance they can minimise. With `needs_h2o` its worker starts Spark and
+    H2O first. `package` is the package that pip must install for it, and `module` is what it brings. `fitted`
+    names the function that loads a fitted model, as the engine's own `load` does, where that needs less than
+    the engine itself. `on_cluster` names the class that trains one model over the executors of a Spark
+    cluster (None: the engine cannot), and `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before
+    those of `sparkgpu.core.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of
+    a round in times that of XGBoost. `search` holds the settings that ``--search`` tries.
     """
 
     branch: Branch = "trees"
@@ -35,6 +36,7 @@ class EngineEntry(Entry):
     most_gpu_depth: int | None = None
     leafwise_on_gpu: bool = True
     grows: tuple[str, ...] = ("depthwise", "lossguide")
+    distributions: tuple[str, ...] = ("gaussian",)
     needs_h2o: bool = False
     package: str | None = None
     module: str | None = None
@@ -81,6 +83,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             leafwise_on_gpu=False,
             needs_h2o=True,
             fitted="sparkgpu.h2o.mojo:load_mojo",
+            distributions=tuple(POWERS),
             search=_SEARCH,
             on_cluster="sparkgpu.h2o.engine:H2OXGBoost",
         ),
@@ -90,6 +93,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             on_gpu=True,
             package="sparkgpu[xgboost]",
             module="xgboost",
+            distributions=tuple(POWERS),
             search=_SEARCH,
             on_cluster="sparkgpu.trees.spark_xgboost:SparkXGBoost",
             gpu_in_cluster=True,
@@ -99,6 +103,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             load="sparkgpu.trees.lightgbm_library:LightGBM",
             package="sparkgpu[lightgbm]",
             module="lightgbm",
+            distributions=tuple(POWERS),
             search=_SEARCH,
         ),
         EngineEntry(
