@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
         signal.signal(signal.SIGUSR1, _give_notice)
     try:
         " ".join(arguments or sys.argv).encode()  # refuses letters that the locale lacks
-        status = app(arguments, standalone_mode=False) or EXIT_DONE
+        status = app(arguments, prog_name="sparkgpu", standalone_mode=False) or EXIT_DONE
         gc.freeze()  # the interpreter then does not search what it drops anyway
         if status == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this status without a message
             raise KeyboardInterrupt
@@ -91,7 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
         message = error.format_message()
         if message:  # without arguments, typer has already shown the help
             end = "" if message.endswith((".", "?")) else "."
-            _say(f"{message}{end} Run `sparkgpu --help` to see what you can use.")
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context else "sparkgpu"
+            _say(f"{message}{end} Run `{command} --help` to see what you can use.")
         sys.exit(ConfigError.exit_code)
     except Exception as error:
         if (fault := fault_of_machine(error)) is None:

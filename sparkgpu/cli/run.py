@@ -129,7 +129,9 @@ def run(
     aside = redirect_stdout(sys.stderr) if as_json else nullcontext()
     with aside, open_display(quiet, passed_s=passed_s) as display:
         outcome = orchestrate.run(resolved, display, out=out, dry_run=dry_run, resume=resume, advice=advice)
-    if as_json and outcome.results is not None:
+    if as_json and dry_run:
+        typer.echo(outcome.plan.model_dump_json(indent=2))
+    elif as_json:
         typer.echo(outcome.paths.metrics.read_text(encoding="utf-8"), nl=False)
     if mlflow is not None and outcome.results is not None:
         typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}", err=as_json)

@@ -28,7 +28,7 @@ from sparkgpu.predict.readers import reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.encoding import labels
 from sparkgpu.prepare.spelling import spelled
-from sparkgpu.score import compare, metrics
+from sparkgpu.score import compare, decision, metrics
 
 _MOST_SCORED = 5_000_000  # values in memory: 40 MB
 _SEED = 7
@@ -36,13 +36,18 @@ _SEED = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """The metrics of the first `rows` rows with a target, and the 95 % interval of the primary `metric`."""
+    """The metrics of the first `rows` rows with a target, and the 95 % interval of the primary `metric`.
+
+    `decided` is what the written decisions are worth, in terms of `goal`, if the run has a rule for them.
+    """
 
     rows: int
     of_all: bool
     metrics: dict[str, float | None]
     metric: str
     interval: tuple[float, float] | tuple[None, None]
+    goal: str | None
+    decided: decision.Effect | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +102,16 @@ class _Scored:
         if schema.metric is not None and self._metric is None:
             notes.append(f"the metric {schema.metric} of the run is of a package that is not installed here")
         if schema.decision is not None:
-            notes.append("the metrics are of probabilities and most probable classes, not of that rule")
+            notes.append(
+                "the metrics are of probabilities and most probable classes, not of that rule; the "
+                f"{self.goal} is of both"
+            )
         return notes
+
+    @property
+    def goal(self) -> str | None:
+        rule = self.model.schema.decision
+        return decision.goal(rule, self.model.schema.classes) if rule else None
 
     @property
     def _metric(self) -> str | None:
@@ -116,12 +129,15 @@ class _Scored:
         task, asked = self.model.schema.task, self._metric
         values, also = np.concatenate(self.values), self.model.schema.deviances
         weight_N = np.concatenate(self.weights) if self.weights else None
+        rule, threshold = self.model.schema.decision, self.model.threshold
         return Score(
             rows=len(label_N),
             of_all=self.dropped == 0,
             metric=metrics.primary(task, asked),
             metrics=metrics.compute(task, label_N, values, weight_N, asked=asked, also=also),
             interval=compare.interval(task, label_N, values, _SEED, weight_N=weight_N, asked=asked),
+            goal=self.goal,
+            decided=decision.effect(rule, threshold, label_N, values, weight_N, seed=_SEED) if rule else None,
         )
 
 

@@ -58,8 +58,8 @@ class FittedModel:
         self.task, self.target = self.schema.task, self.schema.target
         self._encoder = Encoder(self.schema, load_means(paths.table, self.schema.features))
         self.members = weights_of(results, self.name)
-        decision = decision_of(results, self.name)
-        self._threshold = decision.threshold if decision else None
+        self._decision = decision_of(results, self.name)
+        self.threshold = self._decision.threshold if self._decision else None
         done = {trial.name: trial for trial in results.done()}
         self._models: list[tuple[float, float | None, Model]] = [
             (
@@ -89,8 +89,8 @@ class FittedModel:
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how this model is applied here."""
         found = [getattr(model, "note", None) for *_, model in self._models]
-        if rule := self.schema.decision:
-            found.append(f"predictions follow the run's decision.rule ({rule.rule})")
+        if self._decision:
+            found.append(f"predictions follow the run's decision: {self._decision.in_words()}")
         return tuple(dict.fromkeys(note for note in found if note))
 
     def encoder(self) -> Encoder:
@@ -139,7 +139,7 @@ class FittedModel:
 
     def decided(self, probability_NC: NDArray[np.float64]) -> NDArray[np.int64]:
         """The class codes (N,) by the run's rule of decisions; without one, of the most probable classes."""
-        return decided(self.schema.decision, self._threshold, probability_NC)
+        return decided(self.schema.decision, self.threshold, probability_NC)
 
     def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""

@@ -154,9 +154,11 @@ def decisions(found: Results) -> Table:
         {
             "decisions": lambda pair: pair[0].name,
             "rule": lambda pair: pair[1].rule,
-            "threshold": lambda pair: number_cell(pair[1].threshold),
+            "threshold": lambda pair: number_cell(
+                pair[1].threshold, lambda least: f"{pair[1].positive} from {number_text(least)}"
+            ),
             f"{goal}, test": lambda pair: number_cell(pair[1].value),
-            "most probable class": lambda pair: number_cell(pair[1].plain),
+            f"{goal} by the most probable class": lambda pair: number_cell(pair[1].plain),
             "difference": lambda pair: difference(pair[1]),
             "95 % interval": lambda pair: number_cell(pair[1].ci95[0], signed_interval(*pair[1].ci95)),
         },

@@ -58,13 +58,16 @@ def taken(found: Results, *, on_cluster: bool = False) -> tuple[Fact, ...]:
 def signed(value: float | None, width: float | None) -> str:
     """`value` with the decimals that show two digits of the interval's width: more would be noise.
 
-    Without a width, with three digits of its own.
+    Up to two more tell it from 0. Without a width, with three digits of its own.
     """
     if value is None:
         return DASH
     size, digits = (width, 2) if width else (abs(value) or 1.0, 3)
     decimals = max(0, digits - 1 - math.floor(math.log10(size)))
-    return f"{value:+z,.{decimals}f}".replace("-", "−")
+    if value:
+        decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(abs(value)))))
+    text = f"{value:+z,.{decimals}f}".replace("-", "−")
+    return text if text.strip("+0.") else text[1:]
 
 
 def signed_interval(low: float | None, high: float | None) -> str:

@@ -51,10 +51,11 @@ from sparkgpu.score.metrics import check_known
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """A finished run: its exit code, its folder and what it found (None after a dry run)."""
+    """A finished run: its exit code, its folder, its plan, and what it found (None after a dry run)."""
 
     exit_code: int
     paths: RunPaths
+    plan: Plan
     results: Results | None
 
 
@@ -186,7 +187,7 @@ class _Asked:
             finally:
                 paths.config.stat()  # raises if somebody removed the folder
         failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
-        return RunOutcome(exit_code=failed, paths=paths, results=results)
+        return RunOutcome(exit_code=failed, paths=paths, plan=plan, results=results)
 
     def _report(self, paths: RunPaths, results: Results) -> None:
         """Make the report, which takes seconds, once the result is shown."""
@@ -223,7 +224,8 @@ def _run_here(asked: _Asked) -> RunOutcome:
         )  # fmt: skip
         if asked.dry_run:
             asked.show(plan)
-            return RunOutcome(exit_code=EXIT_DONE, paths=RunPaths(root=asked.out or Path()), results=None)
+            paths = RunPaths(root=asked.out or Path())
+            return RunOutcome(exit_code=EXIT_DONE, paths=paths, plan=plan, results=None)
         with asked.folder() as paths:
             plan = asked.known(plan)
             write_json(paths.plan, plan)
@@ -250,9 +252,10 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
                     dry_run=asked.dry_run, environ=asked.environ,
                 )  # fmt: skip
                 with supervisor as workers:
-                    asked.show(asked.known(workers.plan))
+                    plan = asked.known(workers.plan)
+                    asked.show(plan)
                     if asked.dry_run:
-                        return RunOutcome(exit_code=EXIT_DONE, paths=paths, results=None)
+                        return RunOutcome(exit_code=EXIT_DONE, paths=paths, plan=plan, results=None)
                     trained = _train(asked, paths, nullcontext(workers))
         finally:
             if asked.dry_run:

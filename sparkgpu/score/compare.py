@@ -62,15 +62,14 @@ class Comparison:
             return f"tie: {name_a} and {name_b} cannot be told apart in {word}: {self.reason}"
         decimals = _decimals(self.difference, low, high)
         difference = self.difference
-        if difference < 0:
+        if difference < 0 and self.verdict != "tie":
             difference, low, high = -difference, -high, -low
         interval = f"({100 * _LEVEL:g} % interval {low:,.{decimals}f} to {high:,.{decimals}f})"
         if self.verdict == "tie":
             if self.reason:
                 return f"tie: {name_a} and {name_b} are equal in {word}: {self.reason}"
-            more, less = (name_b, name_a) if self.difference < 0 else (name_a, name_b)
             return (
-                f"tie: {more} minus {less} is {difference:z,.{decimals}f} {word}, which could be chance "
+                f"tie: {name_a} minus {name_b} is {difference:z,.{decimals}f} {word}, which could be chance "
                 f"{interval}"
             )
         ahead, behind = (name_a, name_b) if self.verdict == "a" else (name_b, name_a)
@@ -298,7 +297,15 @@ def _tie(
 
 
 def _decimals(difference: float, low: float, high: float) -> int:
-    """Decimals that show two digits of the interval's width or, without one, four of the difference."""
+    """Decimals that show two digits of the interval's width or, without one, four of the difference.
+
+    Up to two more tell the difference from 0.
+    """
     width = high - low
     size, digits = (width, 2) if width > 1e-9 * abs(difference) else (abs(difference), 4)
-    return 0 if size == 0 else min(max(digits - 1 - math.floor(math.log10(size)), 0), 12)
+    if size == 0:
+        return 0
+    decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
+    if difference:
+        decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(abs(difference)))))
+    return min(decimals, 12)

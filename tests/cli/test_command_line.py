@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -40,7 +41,7 @@ def table(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        ("run --bogus", 2, "No such option: --bogus .*. Run `sparkgpu --help` to see what you can use."),
+        ("run --bogus", 2, "No such option: --bogus .*. Run `sparkgpu run --help` to see what you can use."),
         ("train", 2, "No such command 'train'. Run `sparkgpu --help` to see what you can use."),
         (
             "rum",
@@ -48,7 +49,9 @@ def table(tmp_path: Path) -> str:
             "No such command 'rum'. Did you mean 'run'\\? Run `sparkgpu --help` to see what you can use.",
         ),
         ("run --set data.ignore=a", 2, """.*"a" does not fit: .* --set 'data.ignore=\\["a"\\]'."""),
-        ("run a b", 2, "Got unexpected extra argument.*b.*. Run `sparkgpu --help` .*"),
+        ("run a b", 2, "Got unexpected extra argument.*b.*. Run `sparkgpu run --help` .*"),
+        ("export r --json", 2, "No such option: --json. Run `sparkgpu export --help` to .*"),
+        ("bench nothing", 2, "No such command 'nothing'. Run `sparkgpu bench --help` to .*"),
         ("run --cpu-lanes two", 2, "Invalid value for '--cpu-lanes': .*"),
         ("run --task ranking", 2, 'configuration: data.task = "ranking" does not fit: .*'),
         ("run --strategy ddp", 2, 'neural.strategy = "ddp" spreads one network over several devices, .*'),
@@ -136,6 +139,9 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(call: Call, table: str) -> 
     assert "flowers.parquet, target b" in out
     assert "trees-s7, neural-s7, trees-s8, neural-s8" in out
     assert sorted(os.listdir()) == before  # noqa: PTH208
+    code, out, err = call("run", table, "--target", "b", "--cpu-lanes", "1", "--dry-run", "--json")
+    assert code == 0 and "flowers.parquet, target b" in err
+    assert [trial["name"] for trial in json.loads(out)["trials"]] == ["trees-s7", "neural-s7"]
 
 
 @pytest.mark.parametrize(

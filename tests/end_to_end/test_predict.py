@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from standalone import Cluster, spark_environment
 import sparkgpu
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.words import number_text
 from sparkgpu.h2o.mojo import MOJO, MojoModel
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:values that training never saw")]
@@ -147,7 +149,7 @@ def test_rows_of_a_class_that_training_never_saw_are_named_and_not_scored(
 
 
 def test_a_metric_of_a_missing_package_and_a_rule_of_decisions_are_said(
-    run: Running, source: Path, tmp_path: Path
+    run: Running, source: Path, target: str, tmp_path: Path
 ) -> None:
     shutil.copytree(run.paths.root, tmp_path / "run", ignore=shutil.ignore_patterns("split=*"))
     changed = SimpleNamespace(paths=RunPaths(root=tmp_path / "run"))
@@ -156,17 +158,30 @@ def test_a_metric_of_a_missing_package_and_a_rule_of_decisions_are_said(
     schema = json.loads(changed.paths.schema.read_text())
     schema |= {"metric": "toy-cost", "decision": {"rule": "f1", "positive": 1}}
     changed.paths.schema.write_text(json.dumps(schema))
+    found = json.loads(changed.paths.metrics.read_text())
+    decision = {
+        "rule": "f1", "positive": schema["classes"][1], "threshold": 0.3, "goal": "F1 of yes",
+        "value": None, "plain": None, "ci95": [None, None],
+    }  # fmt: skip
+    found["models"] = [model | {"decision": decision} for model in found["models"]]
+    changed.paths.metrics.chmod(0o600)
+    changed.paths.metrics.write_text(json.dumps(found))
     pd.read_parquet(source).head(300).to_parquet(tmp_path / "rows.parquet")
     _, text = predicted(changed, tmp_path / "rows.parquet", "--model", "trees")
     assert "metric toy-cost of the run is of a package that is not installed here" in text
-    assert "predictions follow the run's decision.rule (f1)\n" in text
-    assert "not of that rule" in text and "ROC AUC" in text
+    words = f"predictions follow the run's decision: {schema['classes'][1]} from a probability of 0.3000 on"
+    assert f"{words}, by the rule f1\n" in text and "not of that rule" in text and "ROC AUC" in text
+    rows = pd.read_parquet(tmp_path / "rows.parquet")
+    model = sparkgpu.load(changed.paths.root, "trees")
+    found_N, true_N = model.predict_proba(rows)[:, 1] >= 0.3, rows[target] == model.classes_[1]
+    f1 = 2 * (found_N & true_N).sum() / (found_N.sum() + true_N.sum())
+    assert re.search(rf"F1 of .*  {number_text(f1)} as decided, 0\.\d+ by the most probable class", text)
     job = [sys.executable, Path(__file__).parents[2] / "jobs" / "predict.py", changed.paths.root]
     ended = subprocess.run(
         [*job, tmp_path / "rows.parquet", "--out", tmp_path / "found", "--model", "trees"],
         check=True, timeout=150, env=spark_environment(), capture_output=True, text=True,
     )  # fmt: skip
-    assert "sparkgpu: note: predictions follow the run's decision.rule (f1)\n" in ended.stderr
+    assert f"sparkgpu: note: {words}, " in ended.stderr
     assert "sparkgpu: note: this job gives no metrics; `sparkgpu predict` does, of files\n" in ended.stderr
     assert len(pd.read_parquet(tmp_path / "found")) == 300
 

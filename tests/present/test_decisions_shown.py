@@ -17,6 +17,7 @@ from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import Task
+from sparkgpu.core.words import number_text
 from sparkgpu.predict.export import notes_on
 from sparkgpu.present.cards import card_path
 from sparkgpu.present.report import build
@@ -58,13 +59,14 @@ def test_the_page_shows_what_the_rule_gives_and_the_curve_over_the_threshold(
     found = Page(build(paths).read_text(encoding="utf-8"))
     of_trees = next(model.decision for model in results.models if model.name == "trees")
     assert of_trees is not None
-    names = ["decisions", "rule", "threshold", f"{goal}, test", "most probable class", "difference"]
+    plain = f"{goal} by the most probable class"
+    names = ["decisions", "rule", "threshold", f"{goal}, test", plain, "difference"]
     heads = [name for name in names if name != "threshold" or of_trees.threshold is not None]
     assert found.row("decisions")[:-1] == heads
     row = next(row for row in found.rows if row[:2] == ["trees", of_trees.rule])
     cells = dict(zip(found.row("decisions"), row, strict=True))
     assert float(cells[f"{goal}, test"]) == pytest.approx(of_trees.value, rel=1e-3)
-    assert float(cells["most probable class"]) == pytest.approx(of_trees.plain, rel=1e-3)
+    assert float(cells[plain]) == pytest.approx(of_trees.plain, rel=1e-3)
     low, high = (float(end.replace("−", "-")) for end in cells["95 % interval"].split(" to "))
     assert (low, high) == pytest.approx(of_trees.ci95, abs=0.01)
     assert low <= float(cells["difference"].replace("−", "-")) <= high
@@ -75,7 +77,7 @@ def test_the_page_shows_what_the_rule_gives_and_the_curve_over_the_threshold(
     assert "### Decisions" in markdown
     assert ("(thresholds.png)" in markdown) == (paths.report / "thresholds.png").is_file() == bool(drawn)
     if drawn:
-        assert float(cells["threshold"]) == pytest.approx(of_trees.threshold, rel=1e-3)
+        assert cells["threshold"] == f"yes from {number_text(of_trees.threshold)}"
         assert "thresholds-1-title" in found.ids
         assert all(name in found.words for name in drawn)
         assert f"which the validation rows chose by {rule}" in found.words
@@ -88,7 +90,7 @@ def test_the_terminal_shows_the_decisions_of_each_model(tmp_path: Path) -> None:
         display.finish(results, paths)
     lines = stream.getvalue().splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("decisions"))
-    assert "mean cost, test" in lines[place]
+    assert "mean cost, test" in lines[place] and " yes from 0." in lines[place + 2]
     assert [line.split()[0] for line in lines[place + 2 : place + 5]] == ["trees", "neural", "blend"]
 
 

@@ -16,7 +16,7 @@ from sparkgpu.present.figure import plot_style
 from sparkgpu.present.leaderboard import given, leaderboard, spread_text
 from sparkgpu.present.pictures import scores
 from sparkgpu.present.report import build
-from sparkgpu.present.result_tables import comparison
+from sparkgpu.present.result_tables import comparison, signed
 from sparkgpu.present.table_model import Table
 from sparkgpu.present.verdict import NextStep, in_words, next_steps, verdict
 
@@ -176,3 +176,16 @@ def test_numbers_with_many_decimals_do_not_touch_below_the_first_picture(results
     assert drawn is not None
     numbers = re.findall(r">(0\.9998\d+)</text>", drawn.svg)
     assert 2 <= len(numbers) <= 5
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "text"),
+    [
+        (-0.0048, 0.11, "−0.005"), (0.0123, 0.11, "+0.01"), (-1e-9, 0.11, "0.0000"), (0.0, 0.11, "0.00"),
+        (-31.2, 50.0, "−31"), (-0.0048, None, "−0.00480"), (0.2, 50.0, "+0.2"),
+    ],
+)  # fmt: skip
+def test_a_difference_keeps_its_sign_and_is_not_shown_as_nothing(
+    value: float, width: float | None, text: str
+) -> None:
+    assert signed(value, width) == text

@@ -280,8 +280,16 @@ def test_too_few_rows_give_a_difference_but_no_interval():
             -0.0003,
             (-0.00121, 0.00061),
             "tie",
-            "tie: neural minus trees is 0.0003 ROC AUC, which could be chance "
-            "(95 % interval -0.0006 to 0.0012)",
+            "tie: trees minus neural is -0.0003 ROC AUC, which could be chance "
+            "(95 % interval -0.0012 to 0.0006)",
+        ),
+        (
+            "roc_auc",
+            -0.0048,
+            (-0.06, 0.05),
+            "tie",
+            "tie: trees minus neural is -0.005 ROC AUC, which could be chance "
+            "(95 % interval -0.060 to 0.050)",
         ),
     ],
 )

@@ -121,3 +121,6 @@ def _metrics(model: FittedModel, score: Score) -> Iterator[tuple[str, str]]:
         if metric == score.metric and low is not None and high is not None:
             text += f" (95 % interval {number_text(low)} to {number_text(high)})"
         yield metric_title(metric), text
+    if score.goal and score.decided:
+        plain = f"{number_text(score.decided.plain)} by the most probable class"
+        yield score.goal, f"{number_text(score.decided.value)} as decided, {plain}"
