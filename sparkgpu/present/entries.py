@@ -132,11 +132,12 @@ class Entry:
 
 
 def entries(found: Results, run: str = "", intervals: Mapping[str, Interval] | None = None) -> list[Entry]:
-    """All models of a run, in its order."""
+    """All models of a run, in its order; not trees or network that its configuration leaves out."""
     known = intervals or {}
     return [
         Entry(results=found, model=model, run=run, ci95=known.get(model.name, (None, None)))
         for model in found.models
+        if model.status != "left out"
     ]
 
 

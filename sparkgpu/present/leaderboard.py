@@ -71,11 +71,7 @@ def leaderboard(found: Results, intervals: Mapping[str, Interval]) -> Table:
     if any(model.averaged for model in found.models):
         hints[title] = "Of the averaged predictions of a model's trials, on the test rows."
     return table_of(
-        [
-            one
-            for one in ranked(metric, entries(found, intervals=intervals))
-            if one.model.only is None and one.model.status != "left out"
-        ],
+        [one for one in ranked(metric, entries(found, intervals=intervals)) if one.model.only is None],
         {
             "model": lambda one: Cell(text=one.name, hint=one.made_of),
             title: lambda one: value_of.get(one.name, number_cell(None)),
@@ -117,9 +113,9 @@ def all_metrics(found: Results, split: Split = "test") -> Table:
 
     Metrics down and models across; many models stand below each other, the best first.
     """
-    across = len(found.models) <= MOST_ACROSS
-    metric = found.comparison.metric
-    of = entries(found) if across else ranked(metric, entries(found), split)
+    metric, of = found.comparison.metric, entries(found)
+    if not (across := len(of) <= MOST_ACROSS):
+        of = ranked(metric, of, split)
     models = [one.model for one in of]
     rows: list[tuple[str, tuple[Cell, ...]]] = []
     for name, row in metric_cells(models, split).items():

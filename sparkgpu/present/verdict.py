@@ -88,10 +88,9 @@ def _without_pair(results: Results, finished: Mapping[str, float], title: str) -
     reached = " and ".join(
         f"{_called(name)} reached {title} {number_text(value)}" for name, value in finished.items()
     )
-    left_out = any(model.status == "left out" for model in results.models)
-    why = "was left out" if left_out else "did not finish"
-    alone = f"; the other branch {why}, so there is nothing to compare" if len(finished) == 1 else ""
-    return f"{capital(reached)} on the test split{alone}."
+    alone = len(finished) == 1 and all(model.status != "left out" for model in results.models)
+    failed = "; the other branch did not finish, so there is nothing to compare" if alone else ""
+    return f"{capital(reached)} on the test split{failed}."
 
 
 def _of_blend(pairs: _Pairs, models: Sequence[str]) -> str:

@@ -24,7 +24,8 @@ from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import counted, listed, metric_title, number_text
 from sparkgpu.runs.pooled import Pooled
 from sparkgpu.score import metrics
-from sparkgpu.score.predictions import Labels
+from sparkgpu.score.compare import interval
+from sparkgpu.score.predictions import SEED, Labels
 
 _LIMITS = {"trees": ("tree", "ntrees"), "neural": ("epoch", "epochs")}
 _LOSS = {"binary": "log_loss", "multiclass": "log_loss", "regression": "rmse"}
@@ -86,12 +87,22 @@ def _no_better_than_a_constant(schema: TableSchema, pooled: Mapping[str, Pooled]
 
     least = loss(constant)
     title = metric_title(metric)
-    return [
-        f"{name}: no better than one constant prediction for all test rows ({title} {number_text(found)} "
-        f"against {number_text(least)})"
-        for name, of_model in pooled.items()
-        if (found := loss(of_model.test)) >= least
-    ]
+    sentences = []
+    for name, of_model in pooled.items():
+        if (found := loss(of_model.test)) < least:
+            continue
+        text = (
+            f"no better than one constant prediction for all test rows ({title} {number_text(found)} against "
+            f"{number_text(least)})"
+        )
+        low = None
+        if schema.task == "binary":
+            low, _ = interval(schema.task, test.label_N, of_model.test, SEED, weight_N=test.weight_N)
+        if low is not None and low > 0.5:
+            auc = metrics.compute(schema.task, test.label_N, of_model.test, test.weight_N)["roc_auc"]
+            text = f"its probabilities are {text}; its order of the rows is (ROC AUC {number_text(auc)})"
+        sentences.append(f"{name}: {text}")
+    return sentences
 
 
 def gpu_samples(paths: RunPaths, plan: Plan) -> list[Sample]:

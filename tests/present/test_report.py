@@ -17,6 +17,8 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.words import number_text
 from sparkgpu.present.cards import card_path
 from sparkgpu.present.report import build
+from sparkgpu.present.run_result import read_run
+from sparkgpu.present.terminal.display import open_display
 
 MakeRun = Callable[..., RunPaths]
 OnlySections = Callable[..., None]
@@ -114,6 +116,25 @@ def test_a_branch_that_failed_leaves_the_other_and_its_reason(
     assert page.row("neural-s7") == ["neural-s7", "lane 0 ended: <b>out of memory</b>"]
     assert page.row("ROC AUC ↑")[1:] == ["0.7000", "–"]
     assert "b" not in page.tags
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_model_that_the_run_leaves_out_is_not_shown(
+    run_directory: MakeRun, only_sections: OnlySections
+) -> None:
+    only_sections("result")
+    paths = run_directory(models=("trees",))
+    found = read_json(paths.metrics)
+    found["models"][1] |= {"status": "left out", "engine": None}
+    found["trials"] = [trial for trial in found["trials"] if trial["model"] == "trees"]
+    write_json(paths.metrics, found)
+    page, stream = page_of(paths), StringIO()
+    with open_display(True, stream) as display:
+        display.finish(read_results(paths), paths)
+    assert "Trees reached ROC AUC 0.7000 on the test split." in page.text
+    assert page.row("test split") == ["test split", "trees"]
+    assert "neural" not in stream.getvalue() and "*" not in stream.getvalue()
+    assert read_run(paths.root).leaderboard()["model"].tolist() == ["trees"]
 
 
 @pytest.mark.parametrize("models", [(), ("trees",)])

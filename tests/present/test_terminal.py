@@ -323,7 +323,7 @@ def test_the_result_has_models_side_by_side_verdicts_failures_and_paths(kind: ty
         "Trees ahead of neural by 0.01",
         "neural-s8 failed: lane 1 died: signal [9]",
         "",
-        f"leader|{results().comparison.leader}, by the validation rows",
+        f"leader|{results().comparison.leader}, by the validation rows; each * is of the test rows",
         f"run|{PATHS.root}|(result after 83 s)",
         "note: the report lacks the checks of the table",
         f"report|{PATHS.root}/report/index.html|(88 s in all)",

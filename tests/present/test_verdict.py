@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,21 @@ def test_a_model_that_is_no_better_than_a_constant_is_named(tmp_path: Path) -> N
         made.predicted[name] = np.roll(made.predicted[name], 1, axis=1)
     (caveat,) = made.evaluated(tmp_path / "worse").comparison.caveats
     assert caveat.startswith("trees: no better than one constant prediction for all test rows (log loss 1.")
+
+
+def test_a_model_whose_probabilities_alone_are_no_better_than_a_constant_is_said_to_rank_better(
+    tmp_path: Path,
+) -> None:
+    made = MadeRun("binary")
+    for name in ("neural-0", "neural-1"):
+        share_NC = made.predicted[name] ** 20  # far too sure, in the same order
+        made.predicted[name] = share_NC / share_NC.sum(axis=1, keepdims=True)
+    (caveat,) = made.evaluated(tmp_path).comparison.caveats
+    assert re.fullmatch(
+        r"neural: its probabilities are no better than one constant prediction for all test rows \(log loss "
+        r"\d\.\d+ against 0\.6\d+\); its order of the rows is \(ROC AUC 0\.\d+\)",
+        caveat,
+    )
 
 
 def curve(*values: float) -> list[CurvePoint]:

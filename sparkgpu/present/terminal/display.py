@@ -138,7 +138,8 @@ class Display:
         table = all_metrics(results)
         self._console.print()
         print_table(self._console, table)
-        self._line(f"* best of the {table.best_of}", "dim")
+        if table.marked:
+            self._line(f"* best of the {table.best_of}", "dim")
         only = next((model.only for model in results.models if model.only), None)
         for pair in results.pairs:
             self._line(capital(clean(pair.sentence)))
@@ -154,7 +155,8 @@ class Display:
             self._line(f"{clean(trial.name)} failed: {clean(trial.error)}", "red")
         self._console.print()
         if leader := results.comparison.leader:
-            self._line(f"leader  {leader}, by the validation rows")
+            stars = "; each * is of the test rows" if table.marked else ""
+            self._line(f"leader  {leader}, by the validation rows{stars}")
         self._line(f"run     {paths.root}  (result after {results.run.wall_text})", whole=True)
 
     def report(self, page: Path, notes: Sequence[str]) -> None:
