@@ -81,6 +81,19 @@ def test_it_is_reported_and_compared(earlier: Path, call: Call) -> None:
     assert "trees" in (earlier / "report" / "report.md").read_text(encoding="utf-8")
 
 
+def test_a_run_whose_metric_is_of_a_missing_package_is_named_with_it(earlier: Path, call: Call) -> None:
+    file = earlier / "metrics.json"
+    metrics = json.loads(file.read_text(encoding="utf-8"))
+    metrics["comparison"]["metric"] = "toy-cost"
+    file.write_text(json.dumps(metrics), encoding="utf-8")
+    said = (
+        f"sparkgpu: {earlier}: its metric 'toy-cost' is of a package that is not installed here. Install the "
+        "one with the entry point 'toy-cost' in sparkgpu.metrics.\n"
+    )
+    assert call("report", earlier)[::2] == (2, said)
+    assert call("compare", earlier, GOLDEN / earlier.name, "--out", earlier / "x.html")[::2] == (2, said)
+
+
 def test_the_package_shows_its_names_before_their_first_use() -> None:
     program = "import sparkgpu; print({'run', 'load', 'read_run'} <= set(dir(sparkgpu)))"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

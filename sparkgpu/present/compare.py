@@ -24,6 +24,7 @@ from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import clean, distinct, listed, metric_title, number_text
 from sparkgpu.present.entries import Entry, Split, contestants, entries, ranked
 from sparkgpu.score.compare import compare
+from sparkgpu.score.metrics import check_installed
 from sparkgpu.score.predictions import SEED, LabelReader, Labels, ModelPredictions, predictions_of_models
 from sparkgpu.score.rows import FloatArray
 
@@ -100,6 +101,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[Compared, ...]:
     for name, folder in zip(short_names(folders), folders, strict=True):
         paths = RunPaths(root=folder)
         results = finished_results(paths)
+        check_installed(results.comparison.metric, folder)
         same = next((run for run in runs if run.results == results), None)
         if same is not None:
             raise ConfigError(f"{same.paths.root} and {folder}: they hold the same run. Name each run once.")

@@ -24,6 +24,7 @@ from sparkgpu.present.figure import Picture, plot_style
 from sparkgpu.present.pictures.shared import MOST_ROWS
 from sparkgpu.present.sections import SECTIONS, Inputs, facts
 from sparkgpu.present.table_model import escape_markdown, html, markdown
+from sparkgpu.score.metrics import check_installed
 from sparkgpu.score.predictions import predictions_of_models
 
 SAVED = (
@@ -46,6 +47,8 @@ def build(paths: RunPaths, explained: Callable[[], None] = lambda: None) -> Path
     """
     unfinished.check_is_run(paths)
     run, missing = _read(paths)
+    if run is not None:
+        check_installed(run.results.comparison.metric, paths.root)
     with plot_style():
         if run is None:
             explained()

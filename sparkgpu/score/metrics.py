@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,10 @@ def greater_is_better(metric: str) -> bool:
     """True for ROC AUC and the like, and for every scorer of scikit-learn; False for losses and errors."""
     if metric in _OWN:
         return metric not in _SMALLER_IS_BETTER
-    return METRICS.find(metric).greater_is_better if metric in METRICS.names() else True
+    if metric in METRICS.names():
+        return METRICS.find(metric).greater_is_better
+    check_known(metric)  # of a package that is missing, nobody knows the direction
+    return True
 
 
 def bounds(metric: str) -> tuple[float, float]:
@@ -78,6 +82,17 @@ def check_known(metric: str) -> None:
             f"metric {metric!r}: there is none of this name.{nearest(metric, known)} Choose from "
             f"{', '.join(_OWN)}, a scorer of scikit-learn, or one that another package brings."
         )
+
+
+def check_installed(metric: str, run: Path) -> None:
+    """Raise `ConfigError`, which names the `run`, if the package of its metric is missing here."""
+    try:
+        check_known(metric)
+    except ConfigError:
+        raise ConfigError(
+            f"{run}: its metric {metric!r} is of a package that is not installed here. Install the one with "
+            f"the entry point {metric!r} in sparkgpu.metrics."
+        ) from None
 
 
 def check_asked(metric: str, task: Task, num_classes: int) -> None:

@@ -58,6 +58,11 @@ def test_a_metric_that_does_not_fit_is_refused_before_training(metric, task, wor
     assert words in str(found.value)
 
 
+def test_the_direction_of_a_metric_that_nobody_brings_is_not_guessed():
+    with pytest.raises(ConfigError, match="metric 'toy-cost': there is none of this name"):
+        metrics.greater_is_better("toy-cost")
+
+
 @pytest.mark.parametrize(("metric", "sign"), [("accuracy", 1), ("mae", -1)])
 def test_the_better_of_two_predictions_is_ahead_whatever_the_direction(metric, sign):
     task = "binary" if sign > 0 else "regression"
