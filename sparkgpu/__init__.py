@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FittedModel", "RunResult", "__version__", "load", "read_run", "run"]
+__all__ = ["FittedModel", "RunResult", "__version__", "compare", "load", "read_run", "run"]
 
 if TYPE_CHECKING:
     from sparkgpu.api import run
     from sparkgpu.predict.fitted import FittedModel, load
+    from sparkgpu.present.frames import compare
     from sparkgpu.present.run_result import RunResult, read_run
 
 
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from sparkgpu import api
 
         return api.run
+    if name == "compare":
+        from sparkgpu.present import frames
+
+        return frames.compare
     if name in ("read_run", "RunResult"):
         from sparkgpu.present import run_result
 

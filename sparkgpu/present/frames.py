@@ -232,6 +232,36 @@ class RunFrames:
         return found
 
 
+def compare(*runs: RunFrames | str | Path) -> pd.DataFrame:
+    """The models of two or more finished runs or their folders, ranked as ``sparkgpu compare`` ranks them.
+
+    Columns: ``board, metric, model, run, value, ci_low, ci_high, verdict, difference, difference_low,
+    difference_high, fit_s, predict_s``. Models on one `board` were scored on the same test rows by one
+    metric; the verdict and the difference are against its reference. Raises `ConfigError` if these are not
+    several finished runs.
+    """
+    from sparkgpu.present.compare import board, boards_of, read_runs
+
+    folders = [run.path if isinstance(run, RunFrames) else Path(run) for run in runs]
+    columns = {
+        "board": int, "metric": str, "model": str, "run": str, "value": float, "ci_low": float,
+        "ci_high": float, "verdict": str, "difference": float, "difference_low": float,
+        "difference_high": float, "fit_s": float, "predict_s": float,
+    }  # fmt: skip
+    return _frame(
+        columns,
+        (
+            (
+                number, found.metric, one.name, one.run, one.value, *one.ci95, one.verdict,
+                *((one.difference.difference, *one.difference.ci95) if one.difference else [None] * 3),
+                one.fit_s, one.predict_s,
+            )
+            for number, found in enumerate(map(board, boards_of(read_runs(folders))))
+            for one in found.entries
+        ),
+    )  # fmt: skip
+
+
 def shown_path(path: Path) -> str:
     """`path` for people: without the folder that they are in."""
     here = Path.cwd()

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from page import Page
 
+import sparkgpu
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.files import read_json, write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
@@ -71,6 +72,23 @@ def test_models_of_runs_with_the_same_test_rows_share_one_leaderboard(
         "Best on the test rows: blend of run, with ROC AUC 0.7123; better on the test rows: blend of other, "
         "neural of other."
     )
+
+
+def test_in_python_the_comparison_is_a_frame_of_the_same_leaderboards(
+    plain_run: RunPaths, tmp_path: Path
+) -> None:
+    other = copied(plain_run, tmp_path / "other")
+    with_better_network(other)
+    (found,) = (board(group) for group in boards_of(read_runs([plain_run.root, other.root])))
+    frame = sparkgpu.compare(sparkgpu.read_run(plain_run.root), str(other.root))
+    assert frame["model"].tolist() == [one.name for one in found.entries]
+    assert frame["verdict"].tolist() == [one.verdict for one in found.entries]
+    assert frame["value"].tolist() == [one.value for one in found.entries]
+    assert set(frame["board"]) == {0} and set(frame["metric"]) == {"roc_auc"}
+    assert frame.query("verdict == 'reference'")["difference"].isna().all()
+    assert (frame.query("verdict == 'better'")["difference_low"] > 0).all()
+    with pytest.raises(ConfigError, match="alone was given"):
+        sparkgpu.compare(plain_run.root)
 
 
 def test_a_difference_is_that_of_the_same_rows_in_pairs(plain_run: RunPaths, tmp_path: Path) -> None:
