@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
-from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.keys import DecisionConfig, RunConfig
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.core.host.java import find_java
@@ -106,6 +106,8 @@ def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
     data = config.data
     for note in source.notes:
         display.warning(note)
+    if config.decision != DecisionConfig():
+        display.warning("[decision] is checked in the run, which reads the classes of the target")
     if (
         source == DEMO_SOURCE
         and not source.held_out

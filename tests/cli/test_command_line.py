@@ -162,6 +162,12 @@ def test_a_dry_run_refuses_test_rows_that_do_not_belong_to_the_table(
     assert code in (2, 4) and words in err
 
 
+def test_a_dry_run_says_that_it_knows_no_classes(call: Call, table: str) -> None:
+    costs = "decision.costs={schlecht={good=5}}"
+    code, out, _ = call("run", table, "--target", "b", "--cpu-lanes", "1", "--set", costs, "--dry-run")
+    assert code == 0 and "warning: [decision] is checked in the run, which reads the classes" in out
+
+
 def test_a_dry_run_names_the_files_of_a_folder_that_are_no_data(call: Call, tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "0.csv").write_text("a,b\n1,x\n")
