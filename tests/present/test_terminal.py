@@ -271,6 +271,15 @@ def test_live_columns_fit_the_terminal(columns: int, monkeypatch: pytest.MonkeyP
     assert "0:04 elapsed" in last
 
 
+def test_live_columns_are_of_the_models_that_the_run_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out, trees = Terminal(), tuple(trial for trial in plan().trials if trial.model == "trees")
+    with LiveDisplay(out, clock=Clock()) as display:
+        display.plan(plan().model_copy(update={"trials": trees}), "flights.parquet", "late")
+    last = "\n".join(plain(out.getvalue())[-11:])
+    assert re.search(r"^ +trees *$", last, re.MULTILINE) and "neural" not in last
+
+
 def test_many_lanes_shrink_to_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "20")
     out = Terminal()

@@ -161,11 +161,12 @@ def frame(
     of_devices = len(sample.gpus) + 1 if sample else 0
     full = _LINES_OF_A_LANE * len(lanes) + of_devices <= rest
     name = Column(no_wrap=True, style="dim")
-    branches = (Column(ratio=1, no_wrap=True) for _ in BRANCHES)
-    table = Table.grid(name, *branches, padding=(0, 2), expand=True)
-    table.add_row("", *(Text(branch, style="bold") for branch in BRANCHES))
+    branches = [one for one in BRANCHES if any(progress[lane.index, one].planned for lane in lanes)]
+    columns = (Column(ratio=1, no_wrap=True) for _ in branches)
+    table = Table.grid(name, *columns, padding=(0, 2), expand=True)
+    table.add_row("", *(Text(branch, style="bold") for branch in branches))
     for lane in lanes:
-        cells = (progress[lane.index, branch].cell(now, full=full) for branch in BRANCHES)
+        cells = (progress[lane.index, branch].cell(now, full=full) for branch in branches)
         place = f"lane {lane.index}\n{lane.device}" if full else f"{lane.index} {lane.device}"
         table.add_row(place, *cells)
     shown: list[RenderableType] = ["", table]
