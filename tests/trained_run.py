@@ -74,6 +74,8 @@ def prepared_run(root: Path, task: Task, rows: int = 600, *, amounts: bool = Fal
         "data.source": str(root / "people.parquet"), "data.target": "y", "data.max_categories": most,
         "data.roles": {"zone": "categorical", "street": "categorical", "island": "categorical"},
     }  # fmt: skip
+    if amounts:
+        options["neural.distribution"] = "lognormal"
     config, source = config_io.load(options=options), find_source(options["data.source"])
     events = EventWriter(root / "events.jsonl", root / "phases.json")
     made = LocalRows(source, source)

@@ -185,6 +185,9 @@ def test_amounts_keep_their_unit_in_every_file(tmp_path: Path, new: pd.DataFrame
     }
     models["net"] = ("torch", {**TABM, "neural.distribution": "lognormal"})
     train(paths := prepared_run(tmp_path / "regression", "regression", amounts=True), models)
+    scored = {one.name: one.metrics.test for one in finished_results(paths).models if one.metrics.test}
+    assert {"net", "blend"} < scored.keys()
+    assert all(0 < (metrics["rmse_of_logarithms"] or 0) < 2 for metrics in scored.values())
     for model, (engine, _) in models.items():
         assert expected(paths.root, f"{model}-s7", new).min() > 1e5
         for format in (engine,) if engine != "torch" else ("torch", "onnx"):

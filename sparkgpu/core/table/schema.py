@@ -101,8 +101,8 @@ class TableSchema(Record):
     metrics: balanced classes are a way to train, and no one's rows were more than one row. `target_type` is
     the target's type in Spark's spelling; None in tables of earlier versions. `held_out` are rows that lie
     beside the source; their ids follow its own. `metric` decides the run, and `decision` which class is
-    predicted, if the user asked for them. `deviances` are metrics, those
-    of the distributions that models learn. Texts of new rows are read in `dialect`.
+    predicted, if the user asked for them. `deviances` are the metrics of the distributions that
+    models learn. Texts of new rows are read in `dialect`.
     """
 
     source: str
