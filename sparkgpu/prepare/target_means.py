@@ -225,7 +225,7 @@ def _prior_rows(rows_L: NDArray[np.float64], value_LV: NDArray[np.float64], squa
     has_rows_L = rows_L > 0
     rows_L, value_LV = rows_L[has_rows_L], value_LV[has_rows_L]
     rows, levels = rows_L.sum(), len(rows_L)
-    if rows <= levels:
+    if levels < 2 or rows <= levels:
         return _MOST_PRIOR
     mean_LV = value_LV / rows_L[:, None]
     own = (value_LV * mean_LV).sum()

@@ -147,6 +147,21 @@ def test_rows_count_by_their_weights(prepare) -> None:
     assert len(beside) > 30 and beside.std() < 0.01 * beside.mean()  # one weight of the overall mean for all
 
 
+def test_several_classes_get_a_share_each(prepare) -> None:
+    classes = np.array(["a", "b", "c"])[np.digitize(VALUES, [1, 3])]
+    found = prepare(frame(classes), "y", CAPPED)
+    shares = found.table()[["user_share_of_a", "user_share_of_b", "user_share_of_c"]]
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-6)
+    assert shares.std().min() > 0.01
+
+
+def test_where_a_single_level_has_rows_with_weight_the_means_are_finite(prepare) -> None:
+    table = prepare(
+        {**frame(VALUES), "w": (USERS == "u1") * 1.0}, "y", {**CAPPED, "data.weight": "w"}
+    ).table()
+    assert np.isfinite(table.user_mean_target).all()
+
+
 def test_means_in_a_file_of_an_earlier_run_stand_beside_ten_rows(prepare) -> None:
     found = prepare(frame(VALUES), "y", CAPPED)
     (file,) = (found.paths.table / "target_means").iterdir()
