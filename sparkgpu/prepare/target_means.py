@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 FOLDER = "target_means"
 """Its folder in ``table/``, with one file for each column."""
 _MANY_LEVELS = 200  # 100 was worse on one table, 300 on another (the same record)
-_LEAST_PRIOR, _MOST_PRIOR, _EARLY_PRIOR = 1.0, 1e6, 10.0
+_LEAST_PRIOR, _MOST_PRIOR, _EARLY_PRIOR = 0.1, 1e6, 10.0
 _MOST_LEVELS = 2_000_000
 _MOST_CLASSES = 20
 

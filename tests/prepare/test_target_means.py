@@ -36,7 +36,7 @@ def credibility(train: pd.DataFrame) -> float:
     within = ((train.label - users.transform("mean")) ** 2).sum() / (rows - len(count))
     spread = (count * (users.mean() - train.label.mean()) ** 2).sum()
     between = (spread - (len(count) - 1) * within) / (rows - (count**2).sum() / rows)
-    return max(within / between, 1.0)
+    return max(within / between, 0.1)
 
 
 def table_of(found) -> pd.DataFrame:
