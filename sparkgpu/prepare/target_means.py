@@ -232,7 +232,7 @@ def _prior_rows(rows_L: NDArray[np.float64], value_LV: NDArray[np.float64], squa
     within = max(squares - own, 0.0) / (rows - levels)
     between = own - np.square(value_LV.sum(axis=0)).sum() / rows - (levels - 1) * within
     between /= rows - np.square(rows_L).sum() / rows
-    return float(np.clip(within / max(between, 1e-300), _LEAST_PRIOR, _MOST_PRIOR))
+    return _MOST_PRIOR if within >= _MOST_PRIOR * between else max(float(within / between), _LEAST_PRIOR)
 
 
 def load_means(table: Path, features: Sequence[Feature], *, past: bool = False) -> dict[str, LevelMeans]:

@@ -40,7 +40,7 @@ def caveats(
 
 def _asked_for(schema: TableSchema) -> list[str]:
     loss = _LOSS[schema.task]
-    if schema.metric in (None, loss, *schema.deviances):
+    if schema.metric is None or schema.metric in (loss, *schema.deviances):
         return []
     metric, by = metric_title(schema.metric), " or ".join(map(metric_title, (loss, *schema.deviances)))
     return [f"{metric} chose among models; each was trained, and stopped, by {by}"]
