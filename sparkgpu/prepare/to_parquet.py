@@ -131,6 +131,26 @@ def types_at_first_sight(source: Source) -> dict[str, str]:
     return {name: spark_type(kind) for name, kind in settled(first).items()}
 
 
+def rows_up_to(most: int, source: Source) -> int | None:
+    """The number of a table's rows; None if there are more than `most`, or if Spark has to open it.
+
+    Of text files it may be one more or less. Raises `DataError` if they cannot be read.
+    """
+    if source.is_opened_by_spark:
+        return None
+    rows, columns = 0, file_columns(source)
+    if columns is not None:
+        with refusing_damaged(source):
+            rows = ds.dataset([str(file) for file in columns.schemas], format=source.format).count_rows()
+        return rows if rows <= most else None
+    files = TextFiles(source)
+    for lines in files.parsed(lambda block: block.count(b"\n")):
+        rows += lines
+        if rows > most:
+            return None
+    return rows
+
+
 def _write(tables: Iterator[pa.Table], types: Types, made: Path) -> int:
     """Write row groups whose sizes depend on the table alone. Returns the number of rows."""
     schema = pa.schema(list(types.items()))

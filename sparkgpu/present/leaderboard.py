@@ -22,7 +22,7 @@ from sparkgpu.present.table_model import (
     table_of,
 )
 from sparkgpu.score.compare import Interval
-from sparkgpu.score.metrics import best, greater_is_better
+from sparkgpu.score.metrics import best, greater_is_better, score
 
 MOST_ACROSS = 4
 """More models than these stand below each other."""
@@ -106,6 +106,43 @@ def _over_trials(model: ModelResult, metric: str) -> Cell:
     if model.averaged is None and spread is None:
         return number_cell(None)
     return number_cell(value, number_text(value) + spread_text(value, spread))
+
+
+def layers(found: Results) -> Table:
+    """What the mean over the trainings of the leading model gained, and then the blend; empty with less."""
+    metric = found.comparison.metric
+    alone = [one for one in ranked(metric, entries(found), "valid") if one.model.weights is None]
+    blend = [one for one in found.models if one.weights and not one.only]
+    if not alone or len(alone[0].trials) < 2:
+        return Table(columns=(), rows=())
+    first = alone[0]
+    steps = [
+        (f"{first.name}, a single training", first.model.metrics),
+        (f"the mean of its {len(first.trials)} trainings", first.model.averaged or first.model.metrics),
+        *(("the blend with other models", one.metrics) for one in blend),
+    ]
+
+    def value(place: int, split: Split) -> float | None:
+        return steps[place][1].of(split).get(metric) if place >= 0 else None
+
+    def gain(place: int, split: Split) -> Cell:
+        before, after = value(place - 1, split), value(place, split)
+        if before is None or after is None:
+            return number_cell(None)
+        better = score(metric, after) - score(metric, before)
+        return number_cell(better, signed(better, None))
+
+    title = metric_title(metric)
+    return table_of(
+        range(len(steps)),
+        {
+            "layer": lambda place: steps[place][0],
+            f"{title}, valid": lambda place: number_cell(value(place, "valid")),
+            "gain, valid": lambda place: gain(place, "valid"),
+            f"{title}, test": lambda place: number_cell(value(place, "test")),
+            "gain, test": lambda place: gain(place, "test"),
+        },
+    )
 
 
 def all_metrics(found: Results, split: Split = "test") -> Table:

@@ -89,6 +89,13 @@ def comparison(found: Results) -> Table:
         ahead = {"a": pair.a, "b": pair.b}.get(pair.verdict)
         return Cell(text=f"{ahead} ahead" if ahead else "tie", best=ahead is not None)
 
+    def over_folds(pair: PairResult) -> Cell:
+        if (of := pair.over_folds) is None:
+            return number_cell(None)
+        return number_cell(
+            of.difference, f"{signed_interval(*of.ci95)}; {pair.a} ahead in {of.ahead} of {of.folds}"
+        )
+
     return table_of(
         found.pairs,
         {
@@ -96,6 +103,7 @@ def comparison(found: Results) -> Table:
             "difference": difference,
             "95 % interval": lambda pair: number_cell(pair.ci95[0], signed_interval(*pair.ci95)),
             "verdict": verdict,
+            "over the folds": over_folds,
             "because": lambda pair: reason(pair) or DASH,
         },
     ).thin()

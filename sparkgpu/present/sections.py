@@ -138,6 +138,8 @@ def _result(run: Inputs) -> Content:
         "comparison": result_tables.comparison(found),
         "comparison_metric": metric_title(found.comparison.metric),
         "blend_of_one": blend_of_one(only) if only else "",
+        "layers": leaderboard.layers(found),
+        "folds": run.schema.folds,
         "blend_parts": result_tables.blend_parts(found),
     }
 

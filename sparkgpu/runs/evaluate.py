@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from sparkgpu.core.host.telemetry import Sample
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec
@@ -30,7 +32,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
-from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, compare_pairs, decide, gains, mix
+from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, comparable, compare_pairs, decide, gains, mix
 from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import LabelReader, Labels, Mean, trial_predictions
@@ -100,16 +102,23 @@ def evaluate(
     scored = [trials[spec.name] for spec in done]
     pooled = {name: model.pooled for name, model in found.items()}
     averaged = {
-        name: model.trials[0].metrics
-        if len(model.trials) == 1 and schema.folds is None
-        else _compute(schema, labels, model.pooled)
-        for name, model in found.items()
+        name: found[name].trials[0].metrics
+        if len(found[name].trials) == 1 and schema.folds is None
+        else _compute(schema, labels, model)
+        for name, model in pooled.items()
     }
     models = [_model(model, tried, found.get(model), averaged.get(model)) for model in names]
-    if len(pooled) > 1:
-        members = dict(pooled)
+    members = comparable(pooled)
+    judged = {
+        name: averaged[name].valid
+        if np.array_equal(model.has_valid_N, pooled[name].has_valid_N)
+        else _compute(schema, labels, model).valid
+        for name, model in members.items()
+    }
+    if len(members) > 1:
         weights, pooled["blend"] = mix(schema, labels.all("valid"), members)
         averaged["blend"] = _compute(schema, labels, pooled["blend"])
+        judged["blend"] = averaged["blend"].valid
         models.append(
             ModelResult(
                 name="blend",
@@ -135,7 +144,7 @@ def evaluate(
     finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}
     metric = metrics.primary(schema.task, schema.metric)
-    leaders = metrics.best(metric, {model: values.valid[metric] for model, values in averaged.items()})
+    leaders = metrics.best(metric, {model: values[metric] for model, values in judged.items()})
     return Evaluation(
         models=tuple(models),
         trials=(
@@ -145,7 +154,7 @@ def evaluate(
         comparison=ComparisonResult(
             metric=metric,
             leader=next(iter(leaders), None),
-            pairs=compare_pairs(schema, labels.all("test"), pooled, _first(metric, averaged), seed),
+            pairs=compare_pairs(schema, labels, pooled, _first(metric, judged), seed),
             caveats=(
                 *caveats(schema, finished, pooled, labels.all("test")),
                 *idle_devices(paths, plan, samples, on_gpu),
@@ -274,7 +283,7 @@ def _failed_trial(spec: TrialSpec, plan: Plan, failed: Mapping[str, str]) -> Fai
     )
 
 
-def _first(metric: str, averaged: Mapping[str, SplitMetrics]) -> str | None:
+def _first(metric: str, judged: Mapping[str, MetricValues]) -> str | None:
     """The best model but for the blend, on the validation rows."""
-    values = {model: found.valid[metric] for model, found in averaged.items() if model != "blend"}
+    values = {model: found[metric] for model, found in judged.items() if model != "blend"}
     return next(iter(metrics.best(metric, values)), None)

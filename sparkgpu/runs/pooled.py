@@ -7,18 +7,19 @@ whose trials all failed take no part in the blend's weights or in validation fig
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.plan.trials import TUNED
-from sparkgpu.core.rundir.metrics_json import CalibrationResult, DecisionResult, PairResult
+from sparkgpu.core.rundir.metrics_json import CalibrationResult, DecisionResult, FoldsResult, PairResult
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import blend, compare, decision, metrics
 from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature
-from sparkgpu.score.predictions import Labels, Mean
+from sparkgpu.score.over_folds import difference_over_folds
+from sparkgpu.score.predictions import LabelReader, Labels, Mean
 from sparkgpu.score.rows import FloatArray, Task, checked
 
 
@@ -29,6 +30,26 @@ class Pooled:
     valid: FloatArray
     test: FloatArray
     has_valid_N: NDArray[np.bool_]
+
+
+def comparable(pooled: Mapping[str, Pooled]) -> dict[str, Pooled]:
+    """The models, each with the validation rows that all of them predicted.
+
+    Else folds that failed, or that found no time, would be easy or hard rows of some models alone. A model
+    that shares no row with those that predicted more is left out.
+    """
+    known_N: NDArray[np.bool_] | None = None
+    kept = set()
+    for name, model in sorted(pooled.items(), key=lambda item: -int(item[1].has_valid_N.sum())):
+        both_N = model.has_valid_N if known_N is None else known_N & model.has_valid_N
+        if both_N.any():
+            known_N = both_N
+            kept.add(name)
+    return {
+        name: replace(model, has_valid_N=known_N)
+        for name, model in pooled.items()
+        if name in kept and known_N is not None
+    }
 
 
 def mix(schema: TableSchema, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:
@@ -150,10 +171,10 @@ BRANCHES = ("trees", "neural")  # of every run, trained or not
 
 
 def compare_pairs(
-    schema: TableSchema, test: Labels, pooled: Mapping[str, Pooled], first: str | None, seed: int
+    schema: TableSchema, labels: LabelReader, pooled: Mapping[str, Pooled], first: str | None, seed: int
 ) -> tuple[PairResult, ...]:
     """Compare the averaged predictions of `pooled`; `first` is the best model on the validation rows."""
-    pairs = []
+    pairs, test = [], labels.all("test")
     for a, b in _paired(tuple(pooled), first):
         found = compare.compare(
             schema.task, test.label_N, pooled[a].test, pooled[b].test, seed,
@@ -168,9 +189,30 @@ def compare_pairs(
                 verdict=found.verdict,
                 method=found.method,
                 sentence=found.sentence(a, b),
+                over_folds=_over_folds(schema, labels, pooled[a], pooled[b]),
             )
         )
     return tuple(pairs)
+
+
+def _over_folds(schema: TableSchema, labels: LabelReader, a: Pooled, b: Pooled) -> FoldsResult | None:
+    """The difference of two models in each fold whose rows both predicted."""
+    metric = metrics.primary(schema.task, schema.metric)
+    row_id_N = labels.all("valid").row_id_N
+    differences = []
+    for fold in range(schema.folds or 0):
+        rows = labels.of("valid", fold)
+        place_M = np.searchsorted(row_id_N, rows.row_id_N)
+        if not (a.has_valid_N & b.has_valid_N)[place_M].all():
+            continue
+        values = [_value(schema, rows, found.valid[place_M]) for found in (a, b)]
+        if values[0] is not None and values[1] is not None:
+            differences.append(values[0] - values[1])
+    if not differences:
+        return None
+    mean, ends = difference_over_folds(differences)
+    ahead = sum(metrics.score(metric, difference) > 0 for difference in differences)
+    return FoldsResult(folds=len(differences), ahead=ahead, difference=mean, ci95=ends)
 
 
 def _paired(models: Sequence[str], first: str | None) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
@@ -24,6 +25,7 @@ from sparkgpu.core.host.monitor import Monitor
 from sparkgpu.core.host.rank_command import launcher_words, network_environment
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.core.host.watchdog import watch_self
+from sparkgpu.core.plan.bagging import bagged
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
@@ -39,6 +41,7 @@ from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervise
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.worker_supervisor import WorkerSupervisor, supervised_workers
 from sparkgpu.prepare.held_out import check_files, check_splits_of
+from sparkgpu.prepare.to_parquet import rows_up_to
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
@@ -77,6 +80,7 @@ def run(
 
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
+    started = time.time()
     check_engines(config)
     if config.metric is not None:
         check_known(config.metric)
@@ -84,9 +88,12 @@ def run(
     if resumes_table and out:
         read_schema(RunPaths(root=out))  # a damaged one is refused now, not by its workers
     found, source = _found(config, title, has_table=resumes_table)
+    reasons: Mapping[str, str] = {}
+    if source != DEMO_SOURCE and not resume:  # a resumed run says all of it in its run.toml
+        found, reasons = bagged(found, partial(rows_up_to, source=source))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
-        started=time.time(), dry_run=dry_run, resume=resume, advice=advice,
+        started=started, dry_run=dry_run, resume=resume, advice=advice, reasons=reasons,
     )  # fmt: skip
     find_java(environ)
     if dry_run and not resume:
@@ -153,6 +160,7 @@ class _Asked:
     dry_run: bool
     resume: bool
     advice: AdviceRecord | str | None
+    reasons: Mapping[str, str]
 
     @contextmanager
     def folder(self) -> Iterator[RunPaths]:
@@ -170,9 +178,9 @@ class _Asked:
             yield paths
 
     def known(self, plan: Plan) -> Plan:
-        """The plan; nobody asked now for the preset of a resumed run, which stands in its ``run.toml``."""
+        """The plan with all reasons; the preset of a resumed run stands in its ``run.toml``."""
         before = {"preset": f"{plan.preset}, as the run began"} if self.resume else {}
-        return plan.model_copy(update={"reasons": {**plan.reasons, **before}})
+        return plan.model_copy(update={"reasons": {**plan.reasons, **self.reasons, **before}})
 
     def show(self, plan: Plan) -> None:
         self.display.plan(plan, self.source.name, self.config.data.target)
@@ -225,7 +233,7 @@ def _run_here(asked: _Asked) -> RunOutcome:
             source=asked.source,
         )  # fmt: skip
         if asked.dry_run:
-            asked.show(plan)
+            asked.show(asked.known(plan))
             paths = RunPaths(root=asked.out or Path())
             return RunOutcome(exit_code=EXIT_DONE, paths=paths, plan=plan, results=None)
         with asked.folder() as paths:

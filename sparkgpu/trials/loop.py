@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sparkgpu.core.errors import described
 from sparkgpu.core.plan.plan import Plan
-from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.plan.trials import TrialSpec, of_first_seed
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
@@ -89,27 +89,35 @@ def calibrate(spec: TrialSpec, paths: RunPaths, schema: TableSchema) -> float:
 
 _SEARCH_SHARE = 3
 """A search gets so many times the time of a single trial."""
+_SHARING_FOLDS = 2
+"""So many folds share the time: more would leave slow models too little of it to learn anything."""
 _ENOUGH = 0.6
 """A further seed begins if so much is left of the time that the one before it took; it then learns faster."""
 
 
 class TimeShares:
-    """When each of a worker's `trials` has to be done; `ends` is the end of all of them (None: no limit)."""
+    """When each of a worker's `trials` has to be done; `ends` is the end of all of them (None: no limit).
+
+    The first trials of all models share it, and the first one of each runs in any case. The others take what
+    is left of it, as long as there is enough.
+    """
 
     def __init__(
         self, trials: Sequence[TrialSpec], ends: float | None, clock: Callable[[], float] = time.time
     ) -> None:
         self._ends = ends
         self._clock = clock
-        first_seed = min((spec.seed for spec in trials), default=0)
-        self._first = {
-            spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in trials if spec.seed == first_seed
+        first = of_first_seed(trials)
+        folds = sorted({spec.fold or 0 for spec in first})[:_SHARING_FOLDS]
+        self._shares = {
+            spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in first if (spec.fold or 0) in folds
         }
+        self._begun: set[str] = set()
         self._took_s: dict[str, float] = {}
         self._began = 0.0
 
     def fits(self, spec: TrialSpec) -> bool:
-        if self._ends is None or spec.name in self._first:
+        if self._ends is None or spec.model not in self._begun:
             return True
         took_s = self._took_s.get(spec.model)
         return took_s is not None and self._clock() + _ENOUGH * took_s <= self._ends
@@ -117,11 +125,12 @@ class TimeShares:
     def begin(self, spec: TrialSpec) -> float | None:
         """The trial begins; returns when it has to be done, in seconds since the epoch."""
         self._began = self._clock()
-        if self._ends is None or spec.name not in self._first:
+        self._begun.add(spec.model)
+        if self._ends is None or spec.name not in self._shares:
             return self._ends
-        own = self._first[spec.name]
-        names = list(self._first)
-        left = sum(self._first[name] for name in names[names.index(spec.name) :])
+        own = self._shares[spec.name]
+        names = list(self._shares)
+        left = sum(self._shares[name] for name in names[names.index(spec.name) :])
         return self._began + (self._ends - self._began) * own / left
 
     def end(self, spec: TrialSpec) -> None:

@@ -58,10 +58,9 @@ def test_a_large_table_gets_as_many_trees_and_epochs_as_its_time_may_hold() -> N
     assert (limited.neural, limited.trees.ntrees) == (free.neural, free.trees.ntrees)
 
 
-def spec(model: str, seed: int) -> TrialSpec:
-    return TrialSpec(
-        name=f"{model}-s{seed}", model=model, engine="xgboost", seed=seed, fold=None, lane=0, gang=(0,)
-    )
+def spec(model: str, seed: int, fold: int | None = None) -> TrialSpec:
+    name = f"{model}-s{seed}" if fold is None else f"{model}-s{seed}-f{fold}"
+    return TrialSpec(name=name, model=model, engine="xgboost", seed=seed, fold=fold, lane=0, gang=(0,))
 
 
 def test_first_trials_share_the_time_that_is_left_and_later_seeds_must_fit() -> None:
@@ -88,6 +87,23 @@ def test_a_model_that_failed_is_not_tried_with_further_seeds_and_without_a_limit
     assert not shares.fits(spec("a", 8))
     shares = TimeShares([spec("a", 7), spec("a", 8)], None)
     assert shares.fits(spec("a", 8)) and shares.begin(spec("a", 8)) is None
+
+
+def test_two_folds_share_the_time_and_further_folds_and_seeds_must_fit() -> None:
+    now = 0.0
+    trials = [spec(model, seed, fold) for seed in (7, 8) for fold in (0, 1, 2) for model in ("a", "b")]
+    shares = TimeShares(trials, 80.0, clock=lambda: now)
+    untils = []
+    for trial, took in zip(trials[:4], (20.0, 20.0, 10.0, 15.0), strict=True):
+        assert shares.fits(trial)
+        untils.append(shares.begin(trial))
+        now += took
+        shares.end(trial)
+    assert untils == [20.0, 40.0, 60.0, 80.0]  # a quarter of 80, a third of 60, half of 40, all of 30
+    assert [shares.fits(trial) for trial in trials[4:6]] == [True, True]  # 15 s are left
+    assert shares.begin(trials[4]) == 80.0
+    now = 73.0
+    assert [shares.fits(trial) for trial in trials[4:]] == [True, False] * 4
 
 
 def strategy() -> Strategy:

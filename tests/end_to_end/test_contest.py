@@ -90,6 +90,27 @@ def test_a_run_ends_in_its_time_and_uses_it_for_further_seeds(wine: Path, tmp_pa
     assert not run.left_behind()
 
 
+@pytest.mark.slow
+def test_best_within_a_limit_bags_all_kinds_over_folds_and_ends_in_its_time(tmp_path: Path) -> None:
+    table = write_table("diabetes", tmp_path)
+    run = finished(
+        [*COMMAND, "run", table, "--target", "target", "--cpu-lanes", "1", "--preset", "best",
+         "--time-limit", "100s", "--set", "trees.engine=xgboost"],
+        tmp_path / "run", tmp_path,
+    )  # fmt: skip
+    results = read_results(run.paths)
+    assert 70.0 < results.run.wall_s < 105.0
+    folds = {trial.fold for trial in results.done("trees")}
+    assert len(folds) > 1 and results.failed == ()
+    assert {"trees", "neural", "realmlp", "blend"} <= {model.name for model in results.models}
+    blend = results.models[-1]
+    assert (blend.metrics.test["r2"] or 0.0) > 0.2
+    assert all(pair.over_folds for pair in results.comparison.pairs)
+    page = (run.paths.report / "report.md").read_text()
+    assert "What each layer gained" in page
+    assert sparkgpu.load(run.paths.root, "blend").predict(pd.read_parquet(table)).shape == (442,)
+
+
 SEARCHED = (
     "--target", "target", "--cpu-lanes", "1", "--search", "6", "--set", 'models=["neural", "lightgbm"]',
     "--set", "neural.architecture=mlp", "--set", "neural.epochs=12", "--set", "trees.ntrees=60",

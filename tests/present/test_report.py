@@ -177,6 +177,26 @@ def test_folds_show_in_the_table_of_trials(run_directory: MakeRun, only_sections
     assert "h2o-xgboost, 4 trials" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_says_what_each_layer_gained_and_what_another_split_would_show(
+    run_directory: MakeRun, only_sections: OnlySections
+) -> None:
+    only_sections("result")
+    paths = run_directory(folds=3)
+    found = read_json(paths.metrics)
+    trees = next(model for model in found["models"] if model["name"] == "trees")
+    trees["averaged"] = {split: {"roc_auc": 0.705} for split in ("valid", "test")}
+    over = {"folds": 3, "ahead": 2, "difference": 0.09, "ci95": [-0.01, 0.19]}
+    found["comparison"]["pairs"][0]["over_folds"] = over
+    write_json(paths.metrics, found)
+    page = page_of(paths)
+    assert page.row("trees, a single training") == ["trees, a single training", "0.7000", "–", "0.7000", "–"]
+    assert page.row("the mean of its 6 trainings")[1:3] == ["0.7050", "+0.00500"]
+    assert page.row("the blend with other models")[3:] == ["0.7123", "+0.00734"]
+    assert page.row("trees minus neural")[4] == "−0.01 to +0.19; trees ahead in 2 of 3"
+    assert "its 95 % interval says what another split of the rows would show" in page.words
+
+
 def test_metrics_csv_has_a_row_per_model_and_per_trial(plain_run: RunPaths) -> None:
     rows = list(csv.DictReader(StringIO((plain_run.report / "metrics.csv").read_text(encoding="utf-8"))))
     assert rows[0].keys() == {"model", "trial", "split", "metric", "value", "std"}

@@ -270,6 +270,11 @@ class RunConfig(Section):
     def model_names(self) -> tuple[str, ...]:
         return tuple(model_name(model) for model in self.models)
 
+    @property
+    def is_best_in_time(self) -> bool:
+        """Whether a time limit leaves it to the preset `best` how many models train over how many folds."""
+        return self.preset == "best" and self.time_limit is not None
+
     def calibrates(self, task: str) -> bool:
         """Whether probabilities of this task are scaled."""
         return task == "multiclass" if self.calibrate is None else self.calibrate and task != "regression"

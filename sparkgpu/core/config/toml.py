@@ -64,7 +64,8 @@ def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
 def dump(config: RunConfig) -> str:
     """The configuration as TOML, which loads as an equal object; its first line names `SCHEMA_FILE`."""
     values = config.model_dump(mode="json", exclude_none=True)
-    if config.models[: len(OWN)] == OWN:  # tables alone are added to these
+    says_so = config.models == OWN and config.is_best_in_time  # left out, it would mean more than these
+    if config.models[: len(OWN)] == OWN and not says_so:  # tables alone are added to these
         further = values.pop("models")[len(OWN) :]
         values |= {"models": further} if further else {}
     return f"#:schema ./{SCHEMA_FILE}\n" + tomli_w.dumps(values)

@@ -34,6 +34,12 @@ _FAST_FLOP = 2.5e12
 _FAST_S = 80.0
 _MOST_TIMES = 4.0
 # Batch size by training rows, as in the TabM paper (Gorishniy et al., ICLR 2025).
+# A network that has time for less than a third of its epochs does worse than a smaller one. One server core
+# computes so many operations a second, and most networks stop after about three times their patience.
+_SMALLER: dict[Preset, Preset] = {"best": "balanced", "balanced": "fast"}
+_FLOP_PER_S = 4e10
+_EPOCHS_PER_PATIENCE = 3
+_MOST_FLOP = 3.0
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 _MOST_BATCH = 1024
 _UNKNOWN = TableSize(task="binary", train_rows=0, num_features=1, num_classes=2)
@@ -127,7 +133,8 @@ def neural_defaults(
 ) -> dict[str, Value]:
     """The network's parameters by architecture, preset and table (until it is known, for a small one).
 
-    If time is limited to `seconds`, a large table gets as many epochs as they may hold.
+    If time is limited to `seconds`, a large table gets as many epochs as they may hold, and a preset's
+    network that they may not train becomes that of the next smaller one.
     """
     network = NETWORKS.find(config.architecture)
     task, train_rows = size.task, size.train_rows
@@ -167,6 +174,11 @@ def neural_defaults(
         epochs = found["epochs"]
         assert isinstance(epochs, int)
         found["epochs"] = max(1, min(epochs, int(_FAST_FLOP / epoch_flop)))
+    if seconds is not None and preset in _SMALLER and not device.startswith("cuda"):
+        filled = fill(config, found)
+        epochs = min(filled.epochs or 1, _EPOCHS_PER_PATIENCE * (filled.patience or filled.epochs or 1))
+        if epochs * train_rows * row_flop(filled, size.num_features) > _MOST_FLOP * _FLOP_PER_S * seconds:
+            return neural_defaults(config, _SMALLER[preset], device, size, seconds)
     return {**found, "micro_batch_size": config.batch_size or found["batch_size"]}
 
 

@@ -24,9 +24,15 @@ from sparkgpu.core.plan.devices import (
 )
 from sparkgpu.core.plan.gpu_memory import tree_bytes
 from sparkgpu.core.plan.preparation import Context, PreparedBy, choose_preparation
-from sparkgpu.core.plan.time_limit import MOST_REPEATS, explained_s, planned_s, training_ends
+from sparkgpu.core.plan.time_limit import (
+    MOST_REPEATS,
+    MOST_REPEATS_OF_FOLDS,
+    explained_s,
+    planned_s,
+    training_ends,
+)
 from sparkgpu.core.plan.tree_defaults import TableSize
-from sparkgpu.core.plan.trials import TrialSpec, lay_out_trials
+from sparkgpu.core.plan.trials import TrialSpec, lay_out_trials, of_first_seed
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
@@ -92,7 +98,7 @@ class Plan(Record):
         """The seconds for one model of a branch, if time is limited."""
         if self.time_limit is None:
             return None
-        per_lane = [len({trial.model for trial in self.of(lane.index, branch)}) for lane in self.lanes]
+        per_lane = [len(of_first_seed(self.of(lane.index, branch))) for lane in self.lanes]
         return planned_s(self.time_limit, max(per_lane))
 
     def tree_device(self, engine: str) -> str:
@@ -222,8 +228,9 @@ def make_plan(
     limit = config.time_limit
     if limit is not None:
         reasons["time limit"] = (
-            f"{seconds_text(limit)}: each model trains once, then with further seeds while they fit"
-            if config.repeats is None and not config.split.folds
+            f"{seconds_text(limit)}: each model trains once{' on each fold' if config.split.folds else ''}, "
+            "then with further seeds while they fit"
+            if config.repeats is None
             else f"{seconds_text(limit)}: training ends in time for scores and report"
         )
     kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
@@ -282,8 +289,9 @@ def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int, reaso
     """The number of seeds; adds the reason if it was left open."""
     if config.repeats is not None:
         return config.repeats
-    if config.time_limit is not None and not config.split.folds:
-        repeats, reason = MOST_REPEATS, f"up to {MOST_REPEATS}, as many as fit in the time"
+    if config.time_limit is not None:
+        repeats = MOST_REPEATS_OF_FOLDS if config.split.folds else MOST_REPEATS
+        reason = f"up to {repeats}, as many as fit in the time"
     elif STRATEGIES.find(strategy).is_gang:
         repeats, reason = 1, "1: all devices train one network"
     elif preset == "best" and lanes < _BEST_REPEATS:

@@ -48,6 +48,11 @@ class TrialSpec(Record):
         return self.nodes * len(self.gang)
 
 
+def of_first_seed(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+    """Those that a limited time is planned for; trials of further seeds take what is left of it."""
+    return [spec for spec in trials if spec.seed == min(spec.seed for spec in trials)]
+
+
 TUNED = "-tuned"
 """What the name of a model has at its end if a search chose its settings."""
 

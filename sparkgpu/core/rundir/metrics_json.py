@@ -199,10 +199,24 @@ class FailedTrial(TrialResult):
     metrics: SplitMetrics = SplitMetrics()
 
 
+class FoldsResult(Part):
+    """The difference of two models in each fold that both predicted: its mean, and an interval.
+
+    `ci95` is of what another split of the rows would show (two Nones with fewer than three folds); `ahead`
+    counts the folds in which `a` is the better one.
+    """
+
+    folds: int
+    ahead: int
+    difference: float
+    ci95: tuple[float | None, float | None]
+
+
 class PairResult(Part):
     """Two models on the same test rows: the metric of `a` minus that of `b`, its interval and the leader.
 
-    Both ends of `ci95` are None if there is no interval; `sentence` gives all of it in words.
+    Both ends of `ci95` are None if there is no interval; `sentence` gives all of it in words. `over_folds` is
+    their difference on the rows of the folds, if there are folds.
     """
 
     a: str
@@ -212,6 +226,7 @@ class PairResult(Part):
     verdict: Literal["a", "b", "tie"]
     method: str = ""
     sentence: str
+    over_folds: FoldsResult | None = None
 
 
 class ComparisonResult(Part):
