@@ -22,12 +22,13 @@ _START_S = 60.0
 
 
 def spark_environment() -> dict[str, str]:
-    """The variables that env/activate.sh exports for spark-submit."""
+    """The variables that env/activate.sh exports for spark-submit, none of a session in this process."""
     spec = importlib.util.find_spec("pyspark")
     assert spec
     assert spec.origin
+    own = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS")
     return {
-        **os.environ,
+        **{key: value for key, value in os.environ.items() if key not in own},
         "JAVA_HOME": str(find_java()),
         "SPARK_HOME": str(Path(spec.origin).parent),
         "SPARK_CONF_DIR": str(REPOSITORY / "env" / "spark-conf"),
