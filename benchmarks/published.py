@@ -3,13 +3,13 @@
     python benchmarks/published.py DATA_FOLDER [--tables adult ...] [--presets fast balanced best] [--seed 7]
                                    [--runs FOLDER] [--time-limit TIME] [--also NAMES]
 
-`DATA_FOLDER` holds adult.parquet, california_housing.parquet, covertype.parquet and diamonds.parquet, whose rows
-stand in the published order. Each table and preset is one `sparkgpu run`; its folder stays in `--runs`, and
+`DATA_FOLDER` holds adult.parquet, california_housing.parquet, covertype.parquet and diamonds.parquet, with
+rows in the published order. Each table and preset is one `sparkgpu run`; its folder stays in `--runs`, and
 one that is there is not trained again, so that a table grows with one seed a night.
 
 Splits: adult has 26,048 rows for training, 6,513 for validation and the published 16,281 for the test;
-california_housing the published 13,209, 3,303 and 4,128; covertype is drawn in the published shares of 64, 16 and
-20 %; diamonds in 64, 16 and 20 %, which its sources leave open.
+california_housing the published 13,209, 3,303 and 4,128; covertype is drawn in the published shares of 64, 16
+and 20 %; diamonds in the same, which its sources leave open.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SHOWN = {
     "adult": ("roc_auc", "accuracy"), "california_housing": ("rmse",), "covertype": ("accuracy",),
     "diamonds": ("rmse",),
 }  # fmt: skip
-# TabM: Gorishniy et al., ICLR 2025, and the reports in its repository, tuned, mean of 15 seeds (diamonds: RMSE by
-# the target's standard deviation, inferred). TabR: Gorishniy et al., ICLR 2024, tuned.
+# TabM: Gorishniy et al., ICLR 2025, and the reports in its repository, tuned, mean of 15 seeds (diamonds:
+# RMSE by the target's standard deviation, inferred). TabR: Gorishniy et al., ICLR 2024, tuned.
 PUBLISHED = {
     "adult": "accuracy: XGBoost .8720, MLP .8540, TabM .8700; ROC AUC: XGBoost .9260, TabM .9241",
     "california_housing": "XGBoost .4327, MLP .4948, TabM .4275, TabR .3998",
@@ -67,8 +67,8 @@ def trained(name: str, preset: str, options: argparse.Namespace) -> Results:
         source = Path(folder) / f"{name}.parquet"
         pq.write_table(table.append_column(SPLIT, pa.array(split_of(name, table.num_rows))), source)
         command = [
-            sys.executable, "-m", "sparkgpu", "run", source, "--target", TARGETS[name], "--quiet",
-            "--preset", preset, "--seed", str(options.seed), "--out", paths.root,
+            sys.executable, "-m", "sparkgpu", "run", str(source), "--target", TARGETS[name], "--quiet",
+            "--preset", preset, "--seed", str(options.seed), "--out", str(paths.root),
             "--set", "split.kind=column", "--set", f"split.column={SPLIT}",
         ]  # fmt: skip
         command += ["--time-limit", options.time_limit] if options.time_limit else []

@@ -89,7 +89,11 @@ def attacked(shared: Path) -> Iterator[set[str]]:
 
 
 @pytest.mark.parametrize(
-    "options", [("--set", "trees.engine=lightgbm"), pytest.param((), marks=pytest.mark.spark)]
+    "options",
+    [
+        pytest.param(("--set", "trees.engine=lightgbm"), marks=pytest.mark.slow),
+        pytest.param((), marks=pytest.mark.spark),
+    ],
 )
 def test_what_another_user_plants_or_tries_in_the_temporary_folder_reaches_no_run(
     options: tuple[str, ...], wine: Path, shared: Path, place: Path
@@ -133,7 +137,7 @@ def said(*words: object, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("owner", [0, OTHER])
+@pytest.mark.parametrize("owner", [0, pytest.param(OTHER, marks=pytest.mark.slow)])
 def test_a_run_that_we_may_only_read_predicts_and_is_not_changed(
     golden: Path, place: Path, owner: int
 ) -> None:

@@ -127,7 +127,7 @@ def lines_of(content: bytes) -> int:
     return sum(1 for line in content.split(b"\n") if line.strip(b"\r"))
 
 
-@drawn(110)
+@drawn(70)
 @given(
     table=tables(),
     delimiter=st.sampled_from([",", ",", ";", "\t", "|"]),
@@ -157,7 +157,7 @@ VALUES = st.recursive(
 )
 
 
-@drawn(60)
+@drawn(40)
 @given(
     rows=st.lists(
         st.fixed_dictionaries({"t": CLASSES}, optional={"x": VALUES, "n": st.integers(-9, 9), "a.b": VALUES}),
@@ -194,7 +194,7 @@ def column(kind: pa.DataType, rows: int) -> pa.Array:
         return pa.nulls(rows, kind)
 
 
-@drawn(80)
+@drawn(50)
 @given(
     schemas=st.lists(st.lists(st.tuples(NAMES, TYPES), max_size=3), min_size=1, max_size=2),
     rows=st.sampled_from([0, 1, 30]),
