@@ -19,6 +19,9 @@ log=$venv/setup.log
 locked=$root/env/locked by_hash=(--require-hashes --no-deps --no-build-isolation)
 bundle=$root/.bundle # unpacked by env/bundle.sh: packages and a Java for machines without a network
 python='' python_version='' java_home='' java_seen=''
+torch_version=$(sed -n 's/^torch==//p' "$root/env/constraints.txt")
+unreachable='no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can (or repair'
+failures=("$unreachable the network) and source again." 'pip could not install the packages')
 
 say() { printf 'sparkgpu: %s\n' "$*"; }
 
@@ -122,20 +125,32 @@ why() {
     printf %s "${line#"${line%%[! ]*}"}"
 }
 
-# Runs pip install quietly. On failure ends with one sentence: $1 where no index was reached, else $2.
-pip_install() {
-    local no_index=$1 failed=$2 size text line
+# Runs pip install quietly. `text` is what it said.
+pip_run() {
+    local size
     size=$(wc -c <"$log")
-    "$venv/bin/python" -m pip install --progress-bar off -c "$root/env/constraints.txt" "${@:3}" \
+    "$venv/bin/python" -m pip install --progress-bar off -c "$root/env/constraints.txt" "$@" \
         >>"$log" 2>&1 </dev/null && return
     text=$(tail -c +$((size + 1)) "$log")
     if grep -qE 'No space left on device|Errno 28|Disk quota exceeded' <<<"$text" ||
         [ "$(free_mib "$venv")" = 0 ] || [ "$(free_mib "${TMPDIR:-/tmp}")" = 0 ]; then
         disk_full
     fi
-    # This says more than pip's last line, "no matching distribution". Memory addresses are removed.
-    line=$(grep -E 'connection broken by|Could not fetch URL|Max retries exceeded' <<<"$text" | tail -n 1 |
-        sed -E 's/.*connection broken by //; s/<[^>]*>[:,]? ?//g')
+    return 1
+}
+
+# Why no index was reached, from pip's `text`. This says more than its last line, "no matching distribution".
+# Memory addresses are removed.
+unreached() {
+    grep -E 'connection broken by|Could not fetch URL|Max retries exceeded' <<<"$text" | tail -n 1 |
+        sed -E 's/.*connection broken by //; s/<[^>]*>[:,]? ?//g'
+}
+
+# Installs. On failure ends with one sentence: $1 where no index was reached, else $2.
+pip_install() {
+    local no_index=$1 failed=$2 text line
+    pip_run "${@:3}" && return
+    line=$(unreached)
     if [ -n "$line" ] || { grep -q 'No matching distribution found' <<<"$text" && [ -n "${PIP_NO_INDEX:-}" ]; }; then
         fail "$no_index pip said: ${line:-$(why "$text")}"
     fi
@@ -186,19 +201,46 @@ install_packages() {
     # Java first: if there is none, say so before the long install.
     find_java || install_java
     say 'installing Spark, H2O, PyTorch and their tools; this takes some minutes (log: .venv/setup.log)'
-    # XGBoost comes with CUDA or without. Both own the same files, so one may be here.
-    local xgboost=xgboost-cpu other=xgboost
-    if [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ]; then xgboost=xgboost other=xgboost-cpu; fi
-    if compgen -G "$venv/lib/python*/site-packages/${other//-/_}-*.dist-info" >/dev/null; then
-        "$venv/bin/python" -m pip uninstall -q -y "$other" >>"$log" 2>&1
-    fi
-    local none='no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can (or'
-    local said=("$none repair the network) and source again." 'pip could not install the packages')
-    if [ -d "$locked" ]; then # each file by its hash, and first what builds some of them
-        pip_install "${said[@]}" "${by_hash[@]}" -r "$locked/setuptools.txt"
-        pip_install "${said[@]}" "${by_hash[@]}" -r "$locked/packages.txt" -r "$locked/$xgboost.txt"
-    fi
-    pip_install "${said[@]}" -e "$root[dev,$xgboost]" # and torch, in the build of the index
+    # Each file by its hash, and first what builds some of them.
+    pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/setuptools.txt"
+    pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/packages.txt"
+    install_learners
+}
+
+# XGBoost comes with CUDA or without, and torch for several CUDAs: sets what this machine's GPUs and driver need.
+# `said` tells why, and is empty where no GPU is.
+ask_gpus() {
+    xgboost='' gone='' torch='' said='' otherwise=''
+    { read -r xgboost && read -r gone && read -r torch && read -r said && read -r otherwise; } < <(
+        PYTHONPATH=$root "$venv/bin/python" -m sparkgpu.core.host.cuda_packages "$torch_version" 2>>"$log"
+    )
+}
+
+# Whether an environment that was made where no GPU was is still right here. WSL has no /dev/nvidia0.
+fits_gpus() {
+    [ -s "$venv/.gpus" ] || [ -d "$bundle" ] && return
+    [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] || [ -e /usr/lib/wsl/lib/libnvidia-ml.so.1 ] ||
+        type -P nvidia-smi >/dev/null || return 0
+    ask_gpus
+    [ -z "$said" ]
+}
+
+install_learners() {
+    local text
+    ask_gpus
+    [ -n "$xgboost" ] || fail "what this machine's GPUs need could not be found out: $(why "$(tail -n 20 "$log")")"
+    [ -z "$said" ] || say "$said"
+    # shellcheck disable=SC2086 # lists of words
+    {
+        [ -z "$gone" ] || "$venv/bin/python" -m pip uninstall -q -y $gone >>"$log" 2>&1
+        # Without its dependencies: it asks for a second NCCL in the place of torch's own.
+        pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/$xgboost.txt"
+        [ -z "$torch" ] || pip_run --retries 1 --timeout 30 $torch ||
+            say "${torch%% *} could not be fetched ($(text=$(unreached) && printf %s "${text:-no index has it}"));" \
+                "$otherwise"
+    }
+    pip_install "${failures[@]}" -e "$root[dev]" # and torch, in the build of the index, if it is not there yet
+    printf %s "$said" >"$venv/.gpus" || disk_full
     mark .installed
 }
 
@@ -235,13 +277,18 @@ set_up() {
     fi
     if is_current .installed; then python=$venv/bin/python; else find_python; fi
     is_current .installed || { check_room && install_packages; }
+    fits_gpus || {
+        say 'this environment was made where no GPU was; changing its torch and XGBoost'
+        rm -f "$venv/.installed"
+        install_learners
+    }
     find_java || install_java
     has_archive || build_archive
     trap - INT TERM HUP
 }
 
 started=$SECONDS
-if ! { has_archive && find_java; }; then
+if ! { has_archive && find_java && fits_gpus; }; then
     set_up
     say "ready after $((SECONDS - started)) s: $("$venv/bin/python" --version), Java 17 in $java_home"
 fi

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from simulated_driver import driver_library, simulate  # noqa: F401 # fixtures
 
 from sparkgpu.core.errors import DeviceError
 

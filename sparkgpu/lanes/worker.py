@@ -22,6 +22,7 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.cuda_packages import xgboost_with_cuda
 from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.core.plan.tree_defaults import TableSize
@@ -236,7 +237,7 @@ class Work:
         what = f"{spec.engine} does not train on {self.lane.device_name}: {self._probed.rstrip('.')}"
         if spec.otherwise is None:
             raise DeviceError(
-                f"{what}. Run `pip install 'sparkgpu[xgboost]'`, whose engine then takes its place, or set "
+                f"{what}. Run `{xgboost_with_cuda()}`, whose engine then takes its place, or set "
                 'trees.tree_method = "hist" to train trees on the CPU.'
             )
         return spec.model_copy(update={"engine": spec.otherwise}), (f"trained by {spec.otherwise}: {what}",)

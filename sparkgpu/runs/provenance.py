@@ -15,6 +15,7 @@ from typing import Any
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.cuda_packages import has_xgboost_with_cuda
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.rundir.records import HostRecord
 
@@ -83,5 +84,4 @@ def check_engines(config: RunConfig) -> None:
 
 def engine_with_cuda() -> str | None:
     """The tree engine "xgboost" if its package is installed in the build with CUDA."""
-    found = versions()
-    return "xgboost" if "xgboost" in found and "xgboost-cpu" not in found else None
+    return "xgboost" if has_xgboost_with_cuda() else None

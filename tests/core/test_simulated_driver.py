@@ -113,6 +113,23 @@ def test_slices_are_devices_and_the_card_that_they_cut_is_none(simulate) -> None
     assert "GPU 0: MIG is on and no slice is made" in text
 
 
+def test_a_network_is_never_spread_over_slices(simulate) -> None:
+    cut = simulate(gpu(0, mig=1), mig_slice("aaaa", 1), mig_slice("bbbb", 2), gpu(1))
+    for strategy in ("ddp", "dp"):
+        text = dry_run(cut, "--gpus", "0,1", "--strategy", strategy, code=3)
+        assert text == (
+            f'sparkgpu: neural.strategy = "{strategy}": CUDA shows a process one slice of a GPU that MIG has '
+            'cut, and these are 2 devices with slices. Choose "single", which trains a network on each, or '
+            "name one device with --gpus.\n"
+        )
+    assert "these are 2 devices" in dry_run(cut, "--gpus", "1,2", "--strategy", "tp", code=3)
+    large = ("--set", "neural.architecture=mlp", "--set", "neural.hidden=[60000,60000]")
+    for more in (("--repeats", "1"), large):  # with whole cards: ddp, fsdp
+        text = dry_run(cut, "--gpus", "0,1", *more)
+        assert "single: each network trains on one device, one repeat for each lane: CUDA shows" in text
+    assert "fsdp" in dry_run(simulate(gpu(0), gpu(1)), "--gpus", "0,1", *large)
+
+
 def test_a_number_that_cuda_and_nvidia_smi_read_differently_is_refused(simulate) -> None:
     mixed = (gpu(0, "NVIDIA T4"), gpu(1), gpu(2, "NVIDIA T4"))
     text = dry_run(simulate(*mixed, CUDA_VISIBLE_DEVICES="1"), code=3)
@@ -209,7 +226,7 @@ def test_trees_that_the_gpu_does_not_train_are_refused_and_never_trained_on_the_
     (trial,) = json.loads((out / "metrics.json").read_text())["trials"]
     assert trial["status"] == "failed"
     assert trial["error"].startswith(f"h2o-xgboost does not train on {H100}: ")
-    assert "Run `pip install 'sparkgpu[xgboost]'`" in trial["error"]
+    assert "Run `pip uninstall -y xgboost-cpu && pip install --no-deps 'xgboost>=2.1'`" in trial["error"]
     assert not (out / "trials" / trial["name"] / "predictions.parquet").exists()
 
 

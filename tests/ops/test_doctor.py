@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from simulated_driver import Simulate
 
+from sparkgpu.core.host.cuda_packages import torch_cuda
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.host.gpus import DENIED, Gpu, Survey
 from sparkgpu.ops.doctor.check import Check, DoctorReport
-from sparkgpu.ops.doctor.gpu_checks import gpu_checks, run_check, torch_cuda
+from sparkgpu.ops.doctor.gpu_checks import gpu_checks, run_check
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -104,7 +106,6 @@ def test_each_state_of_a_gpu_has_its_line() -> None:
 
     assert one().status == "ok" and "card 3 of nvidia-smi, GPU-3" in one().found
     assert "no bfloat16" in one(compute_capability=(7, 5)).found
-    assert "older than its libraries support" in one(compute_capability=(3, 7)).found
     assert "memory unknown" in one(memory_bytes=None).found
     assert (one(alone=True).status, one(alone=True).fix) == ("warning", "nvidia-smi -c 0")
     assert one(problem=DENIED).status == "warning"
@@ -113,6 +114,8 @@ def test_each_state_of_a_gpu_has_its_line() -> None:
     assert one(problem="its compute mode is PROHIBITED; ... `nvidia-smi -c 0`").fix == "nvidia-smi -c 0"
     assert found(Survey(problem="the driver is silent"))["GPU driver"].status == "failure"
     assert found(Survey())["GPUs"].status == "ok"
+    unseen = found(Survey(driver="550.54.15"))["GPUs"]
+    assert unseen.status == "warning" and "it does not show cards that are newer than itself" in unseen.found
 
 
 def test_a_driver_that_is_too_old_for_the_libraries_is_named() -> None:
@@ -123,12 +126,48 @@ def test_a_driver_that_is_too_old_for_the_libraries_is_named() -> None:
     lines = found(old)
     assert lines["H2O XGBoost on GPUs"].status == "failure"
     assert "needs CUDA 11.0, and the driver runs up to 10.2" in lines["H2O XGBoost on GPUs"].found
-    assert lines["torch"].status == "failure"
+    assert lines["torch"].found.endswith(
+        "driver 440 is older than any build of torch 2.13 needs (525 or newer)"
+    )
+    assert lines["torch"].fix == "install driver 525 or newer"
     new = Survey(
         gpus=(Gpu(index=0, uuid="GPU-0", title="B200", memory_bytes=GIB, compute_capability=(10, 0)),),
         driver="580", cuda=(13, 0),
     )  # fmt: skip
     assert found(new)["H2O XGBoost on GPUs"].status == "warning"
+
+
+def test_code_of_8_0_runs_on_every_card_of_8_and_none_older_than_5_2_is_usable() -> None:
+    def h2o(*capabilities: tuple[int, int]) -> Check:
+        cards = tuple(
+            Gpu(
+                index=place,
+                uuid=f"GPU-{place}",
+                title=f"Board {place}",
+                memory_bytes=GIB,
+                compute_capability=one,
+            )
+            for place, one in enumerate(capabilities)
+        )
+        return found(Survey(gpus=cards, driver="580.65.06", cuda=(13, 0)))["H2O XGBoost on GPUs"]
+
+    assert h2o((6, 0), (7, 5), (8, 0), (8, 6), (8, 9)).status == "ok"
+    assert (
+        "no machine code for Board 1 (9.0), Board 2 (12.0); the driver" in h2o((8, 9), (9, 0), (12, 0)).found
+    )
+    assert (h2o((5, 0)).status, h2o((5, 0)).found) == ("failure", "its library has no code for Board 0 (5.0)")
+
+
+@pytest.mark.process
+def test_the_table_of_the_documentation_is_what_the_doctor_says(simulate: Simulate) -> None:
+    ended = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("doctor_answers.py"))],
+        env=simulate(), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    table = ended.stdout.splitlines()
+    assert len(table) == 8
+    page = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text().splitlines()
+    assert [line for line in page if line in table] == table
 
 
 def test_the_cuda_of_torch_is_read_without_loading_it() -> None:

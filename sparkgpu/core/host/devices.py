@@ -17,7 +17,7 @@ from typing import Literal
 import psutil
 
 from sparkgpu.core.errors import DeviceError
-from sparkgpu.core.host.gpus import DENIED, Gpu, find_gpus
+from sparkgpu.core.host.gpus import DENIED, SLICE, Gpu, find_gpus
 from sparkgpu.core.host.processor import has_amx, usable_cores
 from sparkgpu.core.words import listed
 
@@ -59,6 +59,10 @@ class Device:
     visible: str
     memory_bytes: int | None = None
     alone: bool = False
+
+    @property
+    def is_slice(self) -> bool:
+        return self.visible.startswith(SLICE)
 
 
 def find_machine() -> Machine:

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_SIGNS = tuple(map(Path, ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/version")))
-"""Files that exist where NVIDIA's driver is loaded, or where a container was given a GPU."""
+_SIGNS = (
+    *map(Path, ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/version")),
+    Path("/usr/lib/wsl/lib/libnvidia-ml.so.1"),
+)
+"""Files that exist where NVIDIA's driver is loaded, or where a container or WSL was given a GPU."""
 
 DENIED = "this process may not use it"
+
+SLICE = "MIG-"
+"""How the UUID of a slice begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,7 @@ class Gpu:
 
     @property
     def is_slice(self) -> bool:
-        return self.uuid.startswith("MIG-")
+        return self.uuid.startswith(SLICE)
 
 
 @dataclass(frozen=True, kw_only=True)

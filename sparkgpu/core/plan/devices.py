@@ -19,6 +19,9 @@ from sparkgpu.core.words import counted
 
 _ADAM_BYTES = 16  # for one float32 weight: itself, its gradient and two moments
 _HYBRID_CUT = 2  # devices over which a copy of the network is cut by default
+ONE_SLICE = "CUDA shows a process one slice of a GPU that MIG has cut"
+"""NVIDIA's MIG user guide, "CUDA Device Enumeration"."""
+
 _USABLE = 0.5  # share of a device's memory; the other half is for the table and the activations
 
 
@@ -32,12 +35,13 @@ def choose_strategy(
     nodes: int = 1,
     trials: int,
     memory_bytes: int | None,
+    slices: bool = False,
 ) -> str:
     """How the networks are spread, checked; adds the reason if it was left open.
 
     All networks of a run are spread in the same way. `trials` is the number of trials with one on each
     device; `memory_bytes` is that of the smallest GPU; `num_devices` counts the devices of all `nodes`
-    machines.
+    machines, and `slices` tells that MIG has cut some of them.
     """
     networks = [fill(one, neural_defaults(one, preset, device)) for one in config.networks or [config.neural]]
     strategy = config.neural.strategy
@@ -46,7 +50,9 @@ def choose_strategy(
         weights = max(sum(a * b for a, b in pairwise(network.hidden or ())) for network in networks)
         needed = weights * _ADAM_BYTES
         strategy, why = "single", "each network trains on one device, one repeat for each lane"
-        if num_devices > 1 and memory_bytes is not None and needed > memory_bytes * _USABLE:
+        if slices and num_devices > 1:
+            why += f": {ONE_SLICE}"
+        elif num_devices > 1 and memory_bytes is not None and needed > memory_bytes * _USABLE:
             strategy = "fsdp"
             why = (
                 f"weights, gradients and optimizer state take {needed / 2**30:.1f} GiB, more than a device "
@@ -58,10 +64,20 @@ def choose_strategy(
             where = f"{num_devices} devices of {nodes} machines" if nodes > 1 else f"{num_devices} devices"
             why = f"{what} {where}, each with a part of a batch"
         reasons["strategy"] = f"{strategy}: {why}"
+    check_slices(strategy, num_devices, slices=slices)
     for network in networks:
         check_strategy(network, strategy, num_devices, nodes=nodes)
         check_precision(network, device)
     return strategy
+
+
+def check_slices(strategy: str, num_devices: int, *, slices: bool) -> None:
+    """Refuse to spread a network over devices that MIG has cut. Raises `DeviceError`."""
+    if slices and num_devices > 1 and STRATEGIES.find(strategy).is_gang:
+        raise DeviceError(
+            f'neural.strategy = "{strategy}": {ONE_SLICE}, and these are {num_devices} devices with slices. '
+            'Choose "single", which trains a network on each, or name one device with --gpus.'
+        )
 
 
 def ways(config: NeuralConfig, strategy: str, num_devices: int) -> tuple[int, int]:

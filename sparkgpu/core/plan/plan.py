@@ -202,6 +202,7 @@ def make_plan(
         nodes=nodes,
         trials=(config.repeats or len(devices)) * (config.split.folds or 1) * max(1, len(config.networks)),
         memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
+        slices=any(device.is_slice for device in devices),
     )
     probed = tuple(
         name

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkgpu.core.host.devices import Device, Machine
+from sparkgpu.core.plan.devices import ONE_SLICE
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import OptionRecord
 from sparkgpu.core.words import gibibytes
@@ -40,6 +41,7 @@ class Ways:
         self._on_gpu = devices[0].kind == "cuda"
         self._lanes = len(plan.lanes)
         self._devices = max(self._lanes, len(machine.gpus) if self._on_gpu else machine.cores)
+        self._slices = any(one.is_slice for one in devices)
         self._device_bytes = min((one.memory_bytes for one in devices if one.memory_bytes), default=0)
         as_lanes = plan.strategy == "single" and self._lanes > 1
         self._chosen = "lanes" if as_lanes else plan.strategy
@@ -59,6 +61,8 @@ class Ways:
         devices = 1 if name == "single" else self._lanes if is_chosen else self._devices
         if name != "single" and devices < 2:
             return OptionRecord(name=name, standing="not here", why="it needs two devices; this run has one")
+        if self._slices and name not in ("single", "lanes"):
+            return OptionRecord(name=name, standing="not here", why=ONE_SLICE)
         times, wall_s = 1.0 if name == "single" else None, run.wall_s if is_chosen else None
         if name == "lanes" or (name in MODELLED and run.epoch_s > 0):
             times = self._step.speed_up(name, devices)

@@ -12,7 +12,7 @@ from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError, TrialError
 from sparkgpu.core.host.devices import Device, Machine, choose_devices, find_machine
 from sparkgpu.core.host.reservations import scratch_folder
-from sparkgpu.core.plan.devices import check_strategy
+from sparkgpu.core.plan.devices import check_slices, check_strategy
 from sparkgpu.core.rundir.advice import BenchRecord
 from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.words import counted, seconds_text
@@ -83,6 +83,7 @@ def scaling(
     with asked.setting(machine, devices, tell) as setting:
         for case in cases:  # refuse what cannot be before anything trains
             if STRATEGIES.find(case.strategy).is_gang:
+                check_slices(case.strategy, case.devices, slices=any(one.is_slice for one in devices))
                 check_strategy(setting.config.neural, case.strategy, case.devices)
         found: list[Measured] = []
         table = None
@@ -183,7 +184,7 @@ def _devices(config: RunConfig, counts: Sequence[int]) -> tuple[Machine, tuple[D
 def _measured_link(devices: Sequence[Device], tell: Tell) -> Link:
     """The speed between two devices (two processes, on the CPU or with one GPU), by an all-reduce."""
     tell("the speed between two devices")
-    on_gpu = len(devices) > 1 and devices[0].kind == "cuda"
+    on_gpu = len(devices) > 1 and devices[0].kind == "cuda" and not any(one.is_slice for one in devices)
     cpu = Device(kind="cpu", name="cpu", title="CPU", visible="")
     try:
         found = all_reduce(devices[:2] if on_gpu else (cpu, cpu))

@@ -20,6 +20,7 @@ import numpy as np
 
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.host.devices import Device
+from sparkgpu.core.plan.devices import ONE_SLICE
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.metrics_json import DoneTrial, read_results
@@ -110,6 +111,9 @@ class Examination:
         count = len(self._devices)
         if count < 2:
             yield not_tried("one network over several devices", "one device was examined")
+            return
+        if any(device.is_slice for device in self._devices):
+            yield not_tried("one network over several devices", ONE_SLICE)
             return
         self._tell("the sum of a tensor over all devices")
         yield _checked("all-reduce", "check NCCL with NCCL_DEBUG=INFO", self._all_reduce)

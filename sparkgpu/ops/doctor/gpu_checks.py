@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.cuda_packages import (
+    has_xgboost_with_cuda,
+    separate,
+    torch_command,
+    torch_cuda,
+    twice_owned,
+    xgboost_with_cuda,
+)
 from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.host.gpus import DENIED, Gpu, Survey
+from sparkgpu.core.host.torch_builds import (
+    TORCH,
+    TORCH_BUILDS,
+    branch_of,
+    choose_build,
+    dotted,
+    named,
+    needs_newer_driver,
+    newest_needed,
+    oldest_driver,
+)
+from sparkgpu.core.plan.devices import ONE_SLICE
 from sparkgpu.core.words import gibibytes
 from sparkgpu.ops.doctor.check import Check, failure, ok, warning
 
 _H2O_CUDA = (11, 0)
-_H2O_NEWEST_CODE = (8, 0)
-"""H2O 3.46 carries XGBoost 1.6.1 of CUDA 11: machine code up to this capability, PTX for newer ones."""
+_H2O_OLDEST_CODE, _H2O_NEWEST_CODE = (5, 2), (8, 0)
+"""H2O 3.46 carries XGBoost 1.6.1 of CUDA 11: machine code of 5.2 to 8.0 (it runs on all 8.x), and PTX."""
 
 _BFLOAT16 = (8, 0)
-_OLDEST = (6, 0)
-_WHEEL_CUDA = (12, 6)
-"""Of the builds of torch for which we name the address."""
+_LEAVE_OUT = "leave it out with --gpus, or train on the CPU with --cpu-lanes 1"
 
 
 def gpu_checks(found: Survey) -> Iterator[Check]:
@@ -30,21 +47,32 @@ def gpu_checks(found: Survey) -> Iterator[Check]:
         yield failure("GPU driver", found.problem, "nvidia-smi shows the same; reboot, or install the driver")
         return
     if not found.gpus:
-        yield ok("GPUs", "none, and no NVIDIA driver: runs train on the CPU")
+        yield _none(found.driver)
         return
-    cuda = f", CUDA up to {_dotted(found.cuda)}" if found.cuda else ""
+    cuda = f", CUDA up to {dotted(found.cuda)}" if found.cuda else ""
     yield ok("GPU driver", f"{found.driver or 'of unknown version'}{cuda}")
     usable = [gpu for gpu in found.gpus if gpu.problem is None]
     for gpu in found.gpus:  # those that can be used have the numbers that --gpus takes
         yield _unusable(gpu) if gpu.problem else _usable(f"GPU {usable.index(gpu)}", gpu)
+    if len(usable) > 1 and any(gpu.is_slice for gpu in usable):
+        yield ok("one network over several", f"not here: {ONE_SLICE}; each slice is a lane of its own")
     if usable:
-        yield _torch(found)
-        yield _h2o(found)
+        if find_spec("torch"):
+            yield _torch(usable, found.driver)
+        yield from _libraries()
+        yield _h2o(usable, found.cuda)
+
+
+def _none(driver: str | None) -> Check:
+    if driver is None:
+        return ok("GPUs", "none, and no NVIDIA driver: runs train on the CPU")
+    what = f"driver {driver} is here and lists none: it does not show cards that are newer than itself"
+    return warning("GPUs", what, "if there is one (`lspci | grep -i nvidia`), install a newer driver")
 
 
 def _usable(name: str, gpu: Gpu) -> Check:
     memory = gibibytes(gpu.memory_bytes) if gpu.memory_bytes else "memory unknown"
-    capability = f", compute capability {_dotted(gpu.compute_capability)}" if gpu.compute_capability else ""
+    capability = f", compute capability {dotted(gpu.compute_capability)}" if gpu.compute_capability else ""
     kind = "a slice of card" if gpu.is_slice else "card"
     found = f"{gpu.title}, {memory}{capability} ({kind} {gpu.index} of nvidia-smi, {gpu.uuid})"
     if gpu.alone:
@@ -52,10 +80,6 @@ def _usable(name: str, gpu: Gpu) -> Check:
             name,
             f"{found}; it takes one process at a time (EXCLUSIVE_PROCESS), so trees and network take turns",
             "nvidia-smi -c 0",
-        )
-    if gpu.compute_capability and gpu.compute_capability < _OLDEST:
-        return warning(
-            name, f"{found}; older than its libraries support", "use another card, or --cpu-lanes 1"
         )
     if gpu.compute_capability and gpu.compute_capability < _BFLOAT16:
         return ok(name, f"{found}; it has no bfloat16, so networks train in float16")
@@ -82,44 +106,60 @@ def run_check(machine: Machine, environ: Mapping[str, str]) -> Check:
     return ok(name, "trains on " + ", ".join(f"{device.name} ({device.title})" for device in devices))
 
 
-def _torch(found: Survey) -> Check:
-    name, cuda, driver = "torch", torch_cuda(), found.cuda
-    what = f"built for CUDA {_dotted(cuda)}" if cuda else "a build without CUDA"
-    needed = max(_WHEEL_CUDA[0], cuda[0] if cuda else 0)
-    if driver and driver[0] < needed:
-        newer = f"install a driver for CUDA {needed} first"
-        return failure(name, f"{what}, and the driver runs CUDA up to {_dotted(driver)}", newer)
+def _torch(cards: Sequence[Gpu], driver: str | None) -> Check:
+    """Whether the installed build of torch runs with the driver, and has code for every card."""
+    name, version, cuda = "torch", importlib.metadata.version("torch").partition("+")[0], torch_cuda()
+    what = f"{version} is a build for CUDA {dotted(cuda)}" if cuda else f"{version} is a build without CUDA"
+    is_listed = version.startswith(f"{TORCH}.")  # for other versions only the driver is known
+    installed = next((build for build in TORCH_BUILDS if is_listed and build.cuda == cuda), None)
+    if refusal := needs_newer_driver(cards, driver):
+        return failure(name, f"{what}, and {refusal}", f"install driver {newest_needed(cards)} or newer")
+    without = [card for card in cards if installed and not installed.runs_on(card.compute_capability)]
     if cuda is None:
-        version, wheel = importlib.metadata.version("torch"), f"cu{_WHEEL_CUDA[0]}{_WHEEL_CUDA[1]}"
-        fix = f"pip install --force-reinstall torch=={version.partition('+')[0]} --index-url "
-        return failure(name, f"{version} is {what}", f"{fix}https://download.pytorch.org/whl/{wheel}")
-    return ok(name, what)
+        wrong = what
+    elif branch_of(driver) < oldest_driver(cuda):
+        wrong = f"{what}, which needs driver {oldest_driver(cuda)} or newer, and {driver} is here"
+    elif without:
+        wrong = f"{what}, which has no code for {named(without)}"
+    else:
+        return ok(name, f"{what}, which driver {driver or 'of unknown version'} runs")
+    better = choose_build(cards, driver).build
+    if better is None or better is installed:
+        return failure(name, f"{wrong}, nor has any other build that this driver runs", _LEAVE_OUT)
+    return failure(name, wrong, torch_command(better, version if is_listed else f"{TORCH}.0"))
 
 
-def torch_cuda() -> tuple[int, int] | None:
-    """The CUDA version of torch's build, without importing torch; None for a build without CUDA."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    match = re.search(r"^cuda\b[^=]*=\s*'(\d+)\.(\d+)", text, re.MULTILINE)
-    return (int(match[1]), int(match[2])) if match else None
+def _libraries() -> Iterator[Check]:
+    """Whether each shared library has one owner, and XGBoost is the one with CUDA."""
+    if twice := twice_owned():
+        files = "; ".join(f"{file} belongs to {' and '.join(owners)}" for file, owners in twice.items())
+        yield failure("shared libraries", f"{files}: the last one installed wrote it", separate(twice))
+    else:
+        yield ok("shared libraries", "each of CUDA, torch and XGBoost has one owner")
+    if find_spec("xgboost") is None:
+        yield warning("engine xgboost", "not installed; it takes over where H2O fails", xgboost_with_cuda())
+    elif has_xgboost_with_cuda():
+        yield ok("engine xgboost", "the build with CUDA")
+    else:
+        what = "xgboost-cpu, which trains on no GPU; the build with CUDA takes over where H2O fails"
+        yield warning("engine xgboost", what, xgboost_with_cuda())
 
 
-def _h2o(found: Survey) -> Check:
+def _h2o(cards: Sequence[Gpu], cuda: tuple[int, int] | None) -> Check:
     name = "H2O XGBoost on GPUs"
-    if found.cuda and found.cuda < _H2O_CUDA:
-        what = f"its library needs CUDA {_dotted(_H2O_CUDA)}, and the driver runs up to {_dotted(found.cuda)}"
+    if cuda and cuda < _H2O_CUDA:
+        what = f"its library needs CUDA {dotted(_H2O_CUDA)}, and the driver runs up to {dotted(cuda)}"
         return failure(name, what, "install a newer driver")
-    newer = [gpu for gpu in found.gpus if (gpu.compute_capability or (0, 0)) > _H2O_NEWEST_CODE]
+    told = [(card, card.compute_capability) for card in cards if card.compute_capability]
+    older = [card for card, capability in told if capability < _H2O_OLDEST_CODE]
+    if older:
+        return failure(name, f"its library has no code for {named(older)}", _LEAVE_OUT)
+    newer = [card for card, capability in told if capability[0] > _H2O_NEWEST_CODE[0]]
     if not newer:
         return ok(name, "its library has machine code for these GPUs; `sparkgpu doctor --deep` proves it")
     return warning(
         name,
-        f"its library has no machine code for {newer[0].title}; the driver translates it at the first run",
+        f"its library has no machine code for {named(newer)}; the driver translates it at the first use, in "
+        "minutes",
         "`sparkgpu doctor --deep` proves whether it trains; if not, set trees.engine to xgboost",
     )
-
-
-def _dotted(version: tuple[int, int] | None) -> str:
-    return "unknown" if version is None else f"{version[0]}.{version[1]}"
