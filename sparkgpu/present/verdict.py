@@ -20,6 +20,7 @@ from sparkgpu.present.result_tables import reason, signed
 from sparkgpu.score.metrics import best, greater_is_better
 
 MOST = 3
+_FEW_ROWS = 5_000
 _LIMITS = {"trees": ("trees", "ntrees"), "neural": ("epochs", "epochs")}
 
 _Pairs = Mapping[frozenset[str], PairResult]
@@ -116,7 +117,7 @@ class NextStep:
 def next_steps(found: Results, *, folder: str, settings: str = "") -> tuple[NextStep, ...]:
     """The steps after the run in `folder`; a repetition needs `settings` besides its ``run.toml``."""
     again = f"sparkgpu run --config {shlex.quote(f'{folder}/run.toml')}"
-    better = [*_mend(found, resume(folder)), *_train_longer(found, again)]
+    better = [*_mend(found, resume(folder)), *_train_longer(found, again), *_use_all_rows(found, again)]
     use = _use(found, folder)
     kept = (
         replace(step, command=f"{step.command} {settings}".rstrip()) for step in better[: MOST - len(use)]
@@ -155,6 +156,16 @@ def _train_longer(found: Results, again: str) -> Iterator[NextStep]:
         yield NextStep(
             reason=f"{capital(_the(model))} still improved at the limit of {most:,} {unit}.",
             command=f"{again} --set {branch}.{key}={2 * most}",
+        )
+
+
+def _use_all_rows(found: Results, again: str) -> Iterator[NextStep]:
+    has_folds = any(trial.fold is not None for trial in found.trials)
+    if found.data.rows < _FEW_ROWS and found.done() and not has_folds and not found.run.time_limit_s:
+        valid = found.data.splits.get("valid", 0)
+        yield NextStep(
+            reason=f"Only {counted(valid, 'validation row')} chose; over folds every row trains and chooses.",
+            command=f"{again} --preset best --time-limit 5m",
         )
 
 

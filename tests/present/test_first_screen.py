@@ -113,6 +113,7 @@ def test_a_model_that_still_improved_is_trained_twice_as_long(results: Results) 
     cut = with_trials(results, "neural", steps=90, most_steps=90, still_improving=True)
     assert commands(next_steps(cut, folder="runs/a b")) == [
         "sparkgpu run --config 'runs/a b/run.toml' --set neural.epochs=180",
+        "sparkgpu run --config 'runs/a b/run.toml' --preset best --time-limit 5m",
         "sparkgpu predict 'runs/a b' new_rows.parquet --out predictions.parquet",
     ]
     assert (
@@ -125,6 +126,17 @@ def test_a_time_limit_that_ended_training_is_doubled(results: Results) -> None:
     cut = with_trials(results, "trees", steps=50, most_steps=90, still_improving=True, out_of_time=True)
     cut = cut.model_copy(update={"run": cut.run.model_copy(update={"time_limit_s": 300.0})})
     assert commands(next_steps(cut, folder="r"))[0] == "sparkgpu run --config r/run.toml --time-limit 10m"
+
+
+def test_where_few_rows_chose_folds_come_next_unless_the_run_had_them(
+    results: Results, run_directory: MakeRun
+) -> None:
+    step = next_steps(results, folder="r")[0]
+    assert step.reason == "Only 400 validation rows chose; over folds every row trains and chooses."
+    assert step.command == "sparkgpu run --config r/run.toml --preset best --time-limit 5m"
+    large = results.model_copy(update={"data": results.data.model_copy(update={"rows": 5_000})})
+    for found in (large, read_results(run_directory(folds=2))):
+        assert len(next_steps(found, folder="r")) == 1
 
 
 def test_a_failed_trial_comes_first_with_the_command_that_trains_it(results: Results) -> None:
