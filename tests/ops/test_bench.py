@@ -137,6 +137,7 @@ def test_bad_input_is_one_sentence_and_leaves_no_folder(
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_one_network_over_two_lanes_is_timed_against_one_device_and_simulated_further(flowers: Path) -> None:
     ended = bench(
         "scaling", "flowers.parquet", "--target", "kind", "--devices", "1,2", "--strategies", "ddp",
