@@ -2,7 +2,7 @@
  *
  * The file is read again for every call, so a test can change the machine while a program looks at it:
  *   driver|VERSION|CUDA AS A NUMBER|RESULT OF INIT
- *   gpu|UUID|NAME|BYTES|COMPUTE MODE|MIG ON|CAPABILITY AS A NUMBER|RESULT OF EVERY QUESTION|RESULT FOR MEMORY
+ *   gpu|UUID|NAME|BYTES|COMPUTE MODE|MIG ON|CAPABILITY AS A NUMBER|RESULT OF EVERY QUESTION|RESULT FOR MEMORY|USED
  *   slice|UUID|NAME|BYTES|GPU INSTANCE|COMPUTE INSTANCE        (of the gpu above it)
  *   load|UUID|PER CENT BUSY|MILLIWATT|PCIE IN|PCIE OUT|NVLINK IN|NVLINK OUT|WHETHER IT COUNTS THEM
  *   process|UUID|PID                                            (it runs on this gpu or slice)
@@ -18,7 +18,7 @@ enum { MOST = 64, OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, INSUFFICI
 
 typedef struct {
     int is_slice, card, mode, mig, capability, result, memory_result, gpu_instance, compute_instance;
-    unsigned long long bytes;
+    unsigned long long bytes, used;
     char uuid[96], name[96];
 } Unit;
 
@@ -79,6 +79,7 @@ static int look(void) {
             } else if (fields >= 9) {
                 unit->mode = atoi(field[4]), unit->mig = atoi(field[5]), unit->capability = atoi(field[6]);
                 unit->result = atoi(field[7]), unit->memory_result = atoi(field[8]);
+                unit->used = fields > 9 ? strtoull(field[9], NULL, 10) : 0;
             }
         }
     }
@@ -174,8 +175,8 @@ int nvmlDeviceGetMemoryInfo(void *handle, unsigned long long *total_free_used) {
     FOUND(handle);
     if (card_of(unit)->memory_result) return card_of(unit)->memory_result;
     total_free_used[0] = unit->bytes;
-    total_free_used[1] = unit->bytes / 2;
-    total_free_used[2] = unit->bytes / 2;
+    total_free_used[2] = load_of(unit) ? unit->bytes / 2 : unit->used;
+    total_free_used[1] = unit->bytes - total_free_used[2];
     return OK;
 }
 

@@ -30,13 +30,17 @@ _NO_ROOM = (
 
 
 class Card:
-    """One GPU: `budget_bytes` are for the network's tensors, `beside_bytes` for trees at the same time."""
+    """One GPU: `budget_bytes` are for the network's tensors, `beside_bytes` for trees at the same time.
 
-    def __init__(self, device: torch.device, beside_bytes: int) -> None:
+    Others used `used_bytes` of it before the run began.
+    """
+
+    def __init__(self, device: torch.device, beside_bytes: int, used_bytes: int = 0) -> None:
         _, self._total = torch.cuda.mem_get_info(device)
         self._device = device
+        self._used = used_bytes
         self.beside_bytes = beside_bytes
-        self.budget_bytes = network_budget(self._total, beside_bytes)
+        self.budget_bytes = network_budget(self._total, beside_bytes, used_bytes)
         self.plan: MemoryRecord | None = None
         self.notes: list[str] = []
 
@@ -79,7 +83,7 @@ class Card:
                 raise TrialError(_NO_ROOM)
             wait_for_trees(trial.run, trial.spec.gang, trial.events, strategy.beat)
             self.notes.append("trained after the trees: the GPU's memory does not hold both at once")
-            self.beside_bytes, self.budget_bytes = 0, network_budget(self._total, 0)
+            self.beside_bytes, self.budget_bytes = 0, network_budget(self._total, 0, self._used)
             plan = planned()
         assert plan is not None
         # Every rank must cut its part of a batch alike.
@@ -87,4 +91,5 @@ class Card:
         torch.cuda.set_per_process_memory_fraction(min(self.budget_bytes / self._total, 1.0), self._device)
         self.plan = plan
         strategy.eval_rows = plan.eval_rows
+        strategy.use_micro_rows(plan.micro_rows)
         return config.model_copy(update={"micro_batch_size": plan.micro_rows})

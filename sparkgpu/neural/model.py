@@ -39,14 +39,23 @@ _TARGET = ("distribution", "mean", "std", "smear", "low", "high")
 class TabularModel(nn.Module):
     """Numeric transform, network and objective in one module: raw (B, F) and codes (B, K) to predictions.
 
-    Predictions are float64: probabilities (B, C) in the order of the classes, or values (B,).
+    Predictions are float64: probabilities (B, C) in the order of the classes, or values (B,). `predict` takes
+    `chunk_rows` at once (None: as many as suit the kind of device).
     """
 
-    def __init__(self, transform: NumericTransform, net: nn.Module, objective: Objective) -> None:
+    def __init__(
+        self,
+        transform: NumericTransform,
+        net: nn.Module,
+        objective: Objective,
+        *,
+        chunk_rows: int | None = None,
+    ) -> None:
         super().__init__()
         self.transform = transform
         self.net = net
         self.objective = objective
+        self._chunk_rows = chunk_rows
 
     def forward(self, raw_BF: Tensor, codes_BK: Tensor) -> Tensor:
         return self.objective.predict(self.net(self.transform(raw_BF), codes_BK))
@@ -56,7 +65,7 @@ class TabularModel(nn.Module):
         if self.training:
             self.eval()
         device = self.transform.knots_FQ.device
-        size, begin = eval_rows(device), 0
+        size, begin = self._chunk_rows or eval_rows(device), 0
         parts: list[Tensor] = []
         with torch.no_grad():
             while begin < len(rows.row_id_N) or not parts:

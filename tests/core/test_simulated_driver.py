@@ -21,9 +21,11 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 
 def gpu(
-    number: int, title: str = H100, *, mode: int = 0, mig: int = 0, result: int = 0, memory: int = 0
-) -> str:
-    return f"gpu|GPU-{number}{number}{number}{number}-00|{title}|{80 * GIB}|{mode}|{mig}|90|{result}|{memory}"
+    number: int, title: str = H100, *, mode: int = 0, mig: int = 0, result: int = 0, memory: int = 0,
+    used: float = 0,
+) -> str:  # fmt: skip
+    uuid = f"GPU-{number}{number}{number}{number}-00"
+    return f"gpu|{uuid}|{title}|{80 * GIB}|{mode}|{mig}|90|{result}|{memory}|{int(used * GIB)}"
 
 
 def mig_slice(name: str, instance: int) -> str:
@@ -98,6 +100,18 @@ def test_if_no_card_can_be_used_the_run_stops_with_the_reason_of_each(simulate) 
 
 def test_a_card_whose_memory_is_denied_is_a_card(simulate) -> None:
     assert lanes(dry_run(simulate(gpu(0, memory=4)))) == [f"cuda:0 {H100}"]
+
+
+def test_the_plan_counts_what_others_use_of_a_card(simulate) -> None:
+    wide = ("--set", "neural.architecture=mlp", "--set", "neural.hidden=[45000,45000]")  # 30 GiB with moments
+    for used, strategy, reason in ((1, "single", None), (30.5, "fsdp", "30.5 GiB of 80.0 GiB of cuda:1")):
+        plan = json.loads(
+            dry_run(simulate(gpu(0), gpu(1, used=used)), *wide, "--json").partition("\nspark")[0]
+        )
+        assert plan["reasons"]["strategy"].startswith(f"{strategy}: ")
+        assert plan["reasons"].get("GPU memory") == (reason and f"others use {reason}")
+        shown = [lane["used_bytes"] for lane in plan["lanes"]]
+        assert shown == ([0, GIB] if strategy == "single" else 2 * [int(30.5 * GIB)])
 
 
 def test_slices_are_devices_and_the_card_that_they_cut_is_none(simulate) -> None:
@@ -254,7 +268,7 @@ def test_a_card_that_falls_off_the_bus_ends_no_monitor(simulate, tmp_path: Path)
             time.sleep(0.05)
         lines = Path(environment["SIMULATED_NVML"]).read_text().splitlines()
         Path(environment["SIMULATED_NVML"]).write_text(
-            "\n".join([lines[0], lines[1][:-3] + "15|0", lines[2]])
+            "\n".join([lines[0], lines[1].replace("|90|0|0", "|90|15|0"), lines[2]])
         )
         monitor.communicate("\n", timeout=20)
     lost, other = read_telemetry(samples)[-1].gpus

@@ -7,9 +7,11 @@ All architectures, presets, tables and cards: ``python tests/neural/memory_cases
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from memory_cases import GIB, Case, examine, model_of, parameters_of
 from planted import alone, fit, lane_on, parameters, plant
 
@@ -25,9 +27,13 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.gpu_share import Card
 from sparkgpu.neural.memory_plan import plan_memory
+from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.network import find_network
+from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.strategies.pipeline import PipelineParallel
 from sparkgpu.neural.training import trial
 from sparkgpu.neural.training.fixed_step import reason_against
+from sparkgpu.neural.training.precision import Precision
 from sparkgpu.trials.turns import wait_for_network, wait_for_trees
 
 pytestmark = pytest.mark.process  # torch's fake tensors take seconds to load
@@ -94,6 +100,9 @@ def test_the_budgets_of_trees_network_and_processes_add_up_to_no_more_than_the_c
     assert beside > PROCESS_BYTES + 200_000_000
     assert beside + PROCESS_BYTES + network_budget(24 * GIB, beside) <= 24 * GIB
     assert network_budget(GIB, 2 * GIB) == 0
+    # Others' memory takes the place of the driver's part, and the rest of it is missing.
+    assert network_budget(24 * GIB, beside, GIB) == network_budget(24 * GIB, beside)
+    assert network_budget(24 * GIB, 0, 8 * GIB) == 16 * GIB - PROCESS_BYTES
     assert tree_bytes(schema, trees.model_copy(update={"tree_method": "hist"})) == 0
 
 
@@ -138,16 +147,52 @@ def test_a_trial_follows_its_plan_and_records_it(
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda share, device: shares.append(share)
     )
-    monkeypatch.setattr(trial, "_card", lambda device, beside: Card(device, beside_bytes))
+    monkeypatch.setattr(trial, "_card", lambda device, beside, used: Card(device, beside_bytes))
+    told: list[int] = []
+    monkeypatch.setattr(Strategy, "use_micro_rows", lambda self, rows: told.append(rows))
+    chunks: list[int | None] = []
+    made = TabularModel.__init__
+
+    def noted(self: TabularModel, *arguments: Any, chunk_rows: int | None = None) -> None:
+        chunks.append(chunk_rows)
+        made(self, *arguments, chunk_rows=chunk_rows)
+
+    monkeypatch.setattr(TabularModel, "__init__", noted)
     widths = {"hidden": (512, 512), "epochs": 2, "batch_size": 4_096}
     found = fit(paths, schema, **widths)
     plan = found.record.memory_plan
     assert plan is not None and found.record.notes[-1:] == notes
     assert plan.micro_rows < 4_096 and plan.peak_bytes <= plan.budget_bytes
     assert shares == [plan.budget_bytes / card_bytes]
+    assert told == [plan.micro_rows] and plan.eval_rows in chunks
     monkeypatch.undo()
     whole = fit(paths, schema, name="whole", **widths)
     torch.testing.assert_close(torch.from_numpy(found.test), torch.from_numpy(whole.test), atol=1e-5, rtol=0)
+
+
+def test_a_pipeline_cuts_its_batches_as_the_plan_says() -> None:
+    """Two ranks of torch's process group that sends nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    case = Case(architecture="mlp", preset="fast", rows=10_000, columns=30, card_gib=8)
+    config, _ = parameters_of(case, case.schema())
+    model = model_of(case, config)
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        place = RankPlace(
+            device=torch.device("cpu"),
+            precision=Precision(device_type="cpu", dtype=None),
+            batch_size=1_000,
+            micro_rows=1_000,
+        )
+        pipeline = PipelineParallel(place)
+        assert pipeline._micro_rows == 250  # two for each stage
+        pipeline.use_micro_rows(60)
+        pipeline.spread(model.net, model.objective)
+        assert pipeline._pipe._micro_rows == 59 and pipeline._schedule._n_microbatches == 17
+        assert pipeline._chunk_rows() >= 1_000
+    finally:
+        dist.destroy_process_group()
 
 
 def test_where_nobody_marks_the_end_of_the_trees_the_trial_ends_and_does_not_wait_for_ever(
@@ -155,7 +200,7 @@ def test_where_nobody_marks_the_end_of_the_trees_the_trial_ends_and_does_not_wai
 ) -> None:
     paths, schema = plant(tmp_path, "binary")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (PROCESS_BYTES, PROCESS_BYTES))
-    monkeypatch.setattr(trial, "_card", lambda device, beside: Card(device, 700 * 2**20))
+    monkeypatch.setattr(trial, "_card", lambda device, beside, used: Card(device, 700 * 2**20))
     with pytest.raises(TrialError, match="on a cluster neither waits for the other: train one of them"):
         fit(paths, schema, epochs=1, may_wait=False)
 

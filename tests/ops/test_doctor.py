@@ -107,6 +107,11 @@ def test_each_state_of_a_gpu_has_its_line() -> None:
     assert one().status == "ok" and "card 3 of nvidia-smi, GPU-3" in one().found
     assert "no bfloat16" in one(compute_capability=(7, 5)).found
     assert "memory unknown" in one(memory_bytes=None).found
+    assert (
+        one(used_bytes=GIB // 4).status == "ok"
+        and "1.0 GiB (0.2 GiB in use)" in one(used_bytes=GIB // 4).found
+    )
+    assert (one(used_bytes=GIB).status, "nvidia-smi" in one(used_bytes=GIB).fix) == ("warning", True)
     assert (one(alone=True).status, one(alone=True).fix) == ("warning", "nvidia-smi -c 0")
     assert one(problem=DENIED).status == "warning"
     lost = one(problem="the driver says: GPU is lost")

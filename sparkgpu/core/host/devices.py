@@ -49,8 +49,8 @@ class Device:
     """A device chosen for a lane.
 
     `name` is ``cuda:<index>`` or ``cpu``. `visible` is the value of the lane's ``CUDA_VISIBLE_DEVICES`` (an
-    empty string hides every GPU from a CPU lane). `memory_bytes` is the GPU's, if the driver tells it, and
-    `alone` means that it takes one process at a time.
+    empty string hides every GPU from a CPU lane). `memory_bytes` is the GPU's, if the driver tells it, of
+    which others use `used_bytes` already, and `alone` means that it takes one process at a time.
     """
 
     kind: Literal["cuda", "cpu"]
@@ -58,7 +58,12 @@ class Device:
     title: str
     visible: str
     memory_bytes: int | None = None
+    used_bytes: int = 0
     alone: bool = False
+
+    @property
+    def free_bytes(self) -> int | None:
+        return None if self.memory_bytes is None else max(0, self.memory_bytes - self.used_bytes)
 
     @property
     def is_slice(self) -> bool:
@@ -274,6 +279,7 @@ def _cuda(index: int, gpu: Gpu) -> Device:
         title=gpu.title,
         visible=gpu.uuid,
         memory_bytes=gpu.memory_bytes,
+        used_bytes=gpu.used_bytes,
         alone=gpu.alone,
     )
 

@@ -30,15 +30,16 @@ class Gpu:
 
     `index` is NVML's number of the card, in the order of ``nvidia-smi`` (by PCI bus); `uuid` and `title` are
     the device's own. `memory_bytes` is None where the driver does not tell (slices in some containers,
-    memory shared with the CPU). `alone` means that it takes one process at a time (compute mode
-    EXCLUSIVE_PROCESS). `problem` tells why it cannot be used. `compute_capability` is such as (8, 0), None
-    where the driver does not tell.
+    memory shared with the CPU), and `used_bytes` of it are in use now, by all processes and the driver.
+    `alone` means that it takes one process at a time (compute mode EXCLUSIVE_PROCESS). `problem` tells why it
+    cannot be used. `compute_capability` is such as (8, 0), None where the driver does not tell.
     """
 
     index: int
     uuid: str
     title: str
     memory_bytes: int | None
+    used_bytes: int = 0
     alone: bool = False
     problem: str | None = None
     compute_capability: tuple[int, int] | None = None
@@ -117,7 +118,7 @@ def _of_card(nvml: Any, index: int) -> list[Gpu]:
                 index=index,
                 uuid=uuid,
                 title=title,
-                memory_bytes=_memory(nvml, handle),
+                **_memory(nvml, handle),
                 alone=mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
                 problem=prohibited if mode == nvml.NVML_COMPUTEMODE_PROHIBITED else None,
                 compute_capability=answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle),
@@ -140,7 +141,7 @@ def _slices(nvml: Any, handle: Any, index: int, uuid: str, title: str) -> list[G
                 index=index,
                 uuid=nvml.nvmlDeviceGetUUID(own),
                 title=answer(nvml, "nvmlDeviceGetName", own) or f"{title} MIG",
-                memory_bytes=_memory(nvml, own),
+                **_memory(nvml, own),
                 compute_capability=answer(nvml, "nvmlDeviceGetCudaComputeCapability", handle),
             )
         )
@@ -150,6 +151,9 @@ def _slices(nvml: Any, handle: Any, index: int, uuid: str, title: str) -> list[G
     return [Gpu(index=index, uuid=uuid, title=title, memory_bytes=None, problem=why)]
 
 
-def _memory(nvml: Any, handle: Any) -> int | None:
+def _memory(nvml: Any, handle: Any) -> dict[str, Any]:
+    """The memory of a `Gpu`, by its fields."""
     found = answer(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    return int(found.total) if found is not None and found.total else None
+    if found is None or not found.total:
+        return {"memory_bytes": None}
+    return {"memory_bytes": int(found.total), "used_bytes": int(found.used)}

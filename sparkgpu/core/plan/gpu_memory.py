@@ -42,6 +42,14 @@ def tree_bytes(schema: TableSchema, parameters: TreesParameters) -> int:
     return PROCESS_BYTES + int(_SLACK * (quantised + rows + histograms))
 
 
-def network_budget(card_bytes: int, beside_bytes: int) -> int:
-    """What tensors of the network may take on a card beside `beside_bytes` of others; at least 0."""
-    return max(int(card_bytes * _USABLE) - beside_bytes - PROCESS_BYTES, 0)
+def network_budget(card_bytes: int, beside_bytes: int, used_bytes: int = 0) -> int:
+    """What tensors of the network may take on a card beside `beside_bytes` of the trees; at least 0.
+
+    Others used `used_bytes` of it before the run began.
+    """
+    return max(card_bytes - taken_bytes(card_bytes, used_bytes) - beside_bytes - PROCESS_BYTES, 0)
+
+
+def taken_bytes(card_bytes: int, used_bytes: int) -> int:
+    """What a run leaves to others: what they used when it began, but at least the part of the driver."""
+    return max(card_bytes - int(card_bytes * _USABLE), used_bytes)

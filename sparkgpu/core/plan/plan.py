@@ -22,7 +22,7 @@ from sparkgpu.core.plan.devices import (
     choose_strategy,
     reduces_on_cpu,
 )
-from sparkgpu.core.plan.gpu_memory import tree_bytes
+from sparkgpu.core.plan.gpu_memory import taken_bytes, tree_bytes
 from sparkgpu.core.plan.preparation import Context, PreparedBy, choose_preparation
 from sparkgpu.core.plan.time_limit import (
     MOST_REPEATS,
@@ -37,7 +37,7 @@ from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import Source
-from sparkgpu.core.words import seconds_text
+from sparkgpu.core.words import gibibytes, listed, seconds_text
 
 GIB = 2**30
 
@@ -51,8 +51,9 @@ class LanePlan(Record):
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
     cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap
     (0: no lane needs one), `port_base` the first port of the lane's own block; for an executor, Spark or the
-    lane's own machine decides both. `context` tells what is in its JVM. `in_turn` means that its device takes
-    one process at a time, so the network waits until the trees' process has ended.
+    lane's own machine decides both. Others used `used_bytes` of the device's memory when the run began (of
+    devices that train one network, the largest). `context` tells what is in its JVM. `in_turn` means that its
+    device takes one process at a time, so the network waits until the trees' process has ended.
     """
 
     index: int
@@ -64,6 +65,7 @@ class LanePlan(Record):
     neural_threads: int
     heap_bytes: int = 0
     port_base: int = 0
+    used_bytes: int = 0
     in_turn: bool = False
     context: Context = "none"
 
@@ -201,9 +203,19 @@ def make_plan(
         num_devices=nodes * len(devices),
         nodes=nodes,
         trials=(config.repeats or len(devices)) * (config.split.folds or 1) * max(1, len(config.networks)),
-        memory_bytes=min((device.memory_bytes for device in devices if device.memory_bytes), default=None),
+        memory_bytes=min(
+            (device.free_bytes for device in devices if device.free_bytes is not None), default=None
+        ),
         slices=any(device.is_slice for device in devices),
     )
+    full = [
+        one for one in devices if taken_bytes(one.memory_bytes or 0, one.used_bytes) == one.used_bytes > 0
+    ]
+    if full:
+        reasons["GPU memory"] = "others use " + listed(
+            f"{gibibytes(one.used_bytes)} of {gibibytes(one.memory_bytes or 0)} of {one.name}" for one in full
+        )
+    is_gang = STRATEGIES.find(strategy).is_gang
     probed = tuple(
         name
         for name, found in trees.items()
@@ -249,6 +261,7 @@ def make_plan(
             neural_threads=neural_threads,
             heap_bytes=heap,
             port_base=port,
+            used_bytes=max(one.used_bytes for one in devices) if is_gang else device.used_bytes,
             in_turn=device.alone and both_on_gpu,
             context=context_of(index, trials, prepared_by),
         )

@@ -69,6 +69,12 @@ class Strategy:
         self.slow_work: Callable[[], AbstractContextManager[None]] = nullcontext
         """Surrounds work without such pieces, which may take long: a checkpoint, the reading of rows."""
 
+    def use_micro_rows(self, rows: int) -> None:
+        """Compute at most so many rows at once: the memory plan's answer, before `spread`.
+
+        The training loop cuts its batches itself, but for strategies with `cuts_batches`.
+        """
+
     def spread(self, net: TabularNet, objective: Objective) -> None:
         """Move the network to its devices; it holds the trained weights only after `gather`."""
         self.objective = objective

@@ -41,11 +41,13 @@ class PipelineParallel(Distributed):
         self.stage = mesh.get_local_rank("pp")
         self._replicas = mesh["dp"].get_group()
         self._pipeline = mesh["pp"].get_group()
-        share = -(-place.batch_size // self.data_size)
+        self._share = -(-place.batch_size // self.data_size)
+        self.use_micro_rows(place.micro_rows)
+
+    def use_micro_rows(self, rows: int) -> None:
         # Enough micro-batches to keep every stage busy most of the time, each with a whole number of rows.
-        count = max(2 * self.num_stages, -(-share // place.micro_rows))
-        self._micro_rows = -(-share // count)
-        self._num_micro = count
+        self._num_micro = max(2 * self.num_stages, -(-self._share // rows))
+        self._micro_rows = -(-self._share // self._num_micro)
 
     @property
     def _is_first(self) -> bool:

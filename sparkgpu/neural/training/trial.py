@@ -58,7 +58,7 @@ def run_rank(
     """
     parameters, events, paths = trial.parameters, trial.events, trial.paths
     torch.manual_seed(trial.spec.seed)
-    card = _card(strategy.device, trial.beside_bytes)
+    card = _card(strategy.device, trial.beside_bytes, trial.lane.used_bytes)
     if strategy.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(strategy.device)
     paths.root.mkdir(parents=True, exist_ok=True)
@@ -161,12 +161,12 @@ def _reporter(trial: NeuralTrial, strategy: Strategy, metric: str, on_step: Call
     return report
 
 
-def _card(device: torch.device, beside_bytes: int) -> Card | None:
+def _card(device: torch.device, beside_bytes: int, used_bytes: int) -> Card | None:
     if device.type != "cuda":
         return None
     from sparkgpu.neural.gpu_share import Card  # loads torch's fake tensors, which takes a second
 
-    return Card(device, beside_bytes)
+    return Card(device, beside_bytes, used_bytes)
 
 
 def _train(
@@ -234,7 +234,7 @@ def _train(
             net.to("cpu")
             fitted.transform.to("cpu")
             training.notes.append("predicted on the CPU: one device does not hold the whole network")
-    return TabularModel(fitted.transform, net, fitted.objective), training
+    return TabularModel(fitted.transform, net, fitted.objective, chunk_rows=strategy.eval_rows), training
 
 
 def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: FittedRows) -> None:

@@ -42,7 +42,7 @@ class Ways:
         self._lanes = len(plan.lanes)
         self._devices = max(self._lanes, len(machine.gpus) if self._on_gpu else machine.cores)
         self._slices = any(one.is_slice for one in devices)
-        self._device_bytes = min((one.memory_bytes for one in devices if one.memory_bytes), default=0)
+        self._device_bytes = min((one.free_bytes for one in devices if one.free_bytes), default=0)
         as_lanes = plan.strategy == "single" and self._lanes > 1
         self._chosen = "lanes" if as_lanes else plan.strategy
         self._step = Step(

@@ -38,6 +38,7 @@ _H2O_OLDEST_CODE, _H2O_NEWEST_CODE = (5, 2), (8, 0)
 """H2O 3.46 carries XGBoost 1.6.1 of CUDA 11: machine code of 5.2 to 8.0 (it runs on all 8.x), and PTX."""
 
 _BFLOAT16 = (8, 0)
+_MUCH_USED = 0.5
 _LEAVE_OUT = "leave it out with --gpus, or train on the CPU with --cpu-lanes 1"
 
 
@@ -72,6 +73,7 @@ def _none(driver: str | None) -> Check:
 
 def _usable(name: str, gpu: Gpu) -> Check:
     memory = gibibytes(gpu.memory_bytes) if gpu.memory_bytes else "memory unknown"
+    memory += f" ({gibibytes(gpu.used_bytes)} in use)" if gpu.used_bytes else ""
     capability = f", compute capability {dotted(gpu.compute_capability)}" if gpu.compute_capability else ""
     kind = "a slice of card" if gpu.is_slice else "card"
     found = f"{gpu.title}, {memory}{capability} ({kind} {gpu.index} of nvidia-smi, {gpu.uuid})"
@@ -81,6 +83,8 @@ def _usable(name: str, gpu: Gpu) -> Check:
             f"{found}; it takes one process at a time (EXCLUSIVE_PROCESS), so trees and network take turns",
             "nvidia-smi -c 0",
         )
+    if gpu.memory_bytes and gpu.used_bytes > gpu.memory_bytes * _MUCH_USED:
+        return warning(name, found, "`nvidia-smi` shows who uses it: end that, or choose others with --gpus")
     if gpu.compute_capability and gpu.compute_capability < _BFLOAT16:
         return ok(name, f"{found}; it has no bfloat16, so networks train in float16")
     return ok(name, found)
