@@ -83,14 +83,16 @@ def test_it_is_reported_and_compared(earlier: Path, call: Call) -> None:
 
 def test_a_run_whose_metric_is_of_a_missing_package_is_named_with_it(earlier: Path, call: Call) -> None:
     file = earlier / "metrics.json"
-    metrics = json.loads(file.read_text(encoding="utf-8"))
-    metrics["comparison"]["metric"] = "toy-cost"
-    file.write_text(json.dumps(metrics), encoding="utf-8")
+    primary = json.loads(file.read_text(encoding="utf-8"))["comparison"]["metric"]
+    file.write_text(file.read_text(encoding="utf-8").replace(primary, "toy-cost"), encoding="utf-8")
     said = (
         f"sparkgpu: {earlier}: its metric 'toy-cost' is of a package that is not installed here. Install the "
         "one with the entry point 'toy-cost' in sparkgpu.metrics.\n"
     )
     assert call("report", earlier)[::2] == (2, said)
+    assert call("monitor", earlier)[::2] == (2, said)
+    with pytest.raises(ConfigError, match="its metric 'toy-cost' is of a package that is not installed here"):
+        sparkgpu.read_run(earlier)
     assert call("compare", earlier, GOLDEN / earlier.name, "--out", earlier / "x.html")[::2] == (2, said)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparkgpu.core.config.command_options import AsJson
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, DeviceError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def doctor(
     ] = False,
     gpus: Annotated[str | None, typer.Option(help="With --deep: GPU indices or UUIDs, or all.")] = None,
     cpu_lanes: Annotated[int | None, typer.Option(help="With --deep: train on this many CPU lanes.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(help="With --deep: the folder of doctor.json and doctor.md.")
     ] = None,

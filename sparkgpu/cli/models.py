@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -66,11 +67,13 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="The file to write; without it, a file in exports/ of the run.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model of a finished run in a format that other programs read, and check it."""
     from sparkgpu.predict.export import export as write
     from sparkgpu.predict.export import notes_on
 
-    typer.echo(write(run_dir, model, format, out))
-    for note in notes_on(run_dir, model, format):
+    file, notes = str(write(run_dir, model, format, out)), list(notes_on(run_dir, model, format))
+    typer.echo(json.dumps({"file": file, "format": format, "notes": notes}, indent=2) if as_json else file)
+    for note in notes:
         say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)

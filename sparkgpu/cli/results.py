@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,12 +35,18 @@ def report(
 def monitor(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a run, from this or another machine.")],
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attach to a run from another terminal; it ends with the run's result and exit code."""
+    from sparkgpu.core.rundir.paths import RunPaths
     from sparkgpu.present.terminal.monitor import attach
 
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        code = attach(run_dir, quiet=quiet)
+    if as_json and (found := RunPaths(root=run_dir).metrics).is_file():
+        typer.echo(found.read_text(encoding="utf-8"), nl=False)
     # Not by typer's exit: its 130 would mean that this command runs lanes, and stopped them.
-    sys.exit(attach(run_dir, quiet=quiet))
+    sys.exit(code)
 
 
 def compare(

@@ -42,6 +42,9 @@ ISO_TIMESTAMP = (
 )
 """All that pyarrow reads: a column of CSV that it took for timestamps comes as text in new rows."""
 
+LEADING_ZERO = r"^[+-]?0[0-9]"
+"""A beginning that only codes have; people do not write numbers like this."""
+
 _WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
 _ZONE = r"[ T][0-9:.]+(Z|[+-][0-9:]+)$"
 _FINER = r"([.][0-9]{6})[0-9]+"

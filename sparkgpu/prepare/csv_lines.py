@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.words import listed
-from sparkgpu.prepare.column_values import MISSING_TEXTS
+from sparkgpu.prepare.column_values import BLANKS, LEADING_ZERO, MISSING_TEXTS
 from sparkgpu.prepare.text import (
+    PADDED,
     TIMESTAMP,
     ZONED,
     LineError,
@@ -69,6 +71,10 @@ class CsvParser:
         if own_types(self.dialect):
             texts = self._table(block, dict.fromkeys(self.names, pa.string()), self.names)
             types |= {name: own_type(texts[name], kind, self.dialect) for name, kind in types.items()}
+        whole = [name for name, kind in types.items() if kind == pa.int64()]
+        if whole and _has_leading_zeros(block, self.delimiter):
+            texts = self._table(block, dict.fromkeys(whole, pa.string()), whole)
+            types |= {name: PADDED for name in whole if _is_padded(texts[name])}
         return types
 
     def read(self, block: bytes, types: Types) -> pa.Table:
@@ -169,6 +175,16 @@ def csv_parser(name: str, headers: Iterable[tuple[str, str]], dialect: Dialect) 
 def _has_hexadecimal(block: bytes) -> bool:
     """Whether there may be integers such as 0x1F, which pyarrow takes for integers but not for floats."""
     return (b"x" in block or b"X" in block) and re.search(rb"0[xX]", block) is not None
+
+
+def _has_leading_zeros(block: bytes, delimiter: str) -> bool:
+    """Whether a value may begin as `LEADING_ZERO`; Arrow searches ten times as fast as it parses."""
+    form = rf'(^|[\n"{re.escape(delimiter)}])\s*[+-]?0[0-9]'
+    return pc.match_substring_regex(pa.scalar(block, pa.large_binary()), form).as_py() is True
+
+
+def _is_padded(texts: pa.ChunkedArray) -> bool:
+    return pc.any(pc.match_substring_regex(pc.utf8_trim(texts, BLANKS), LEADING_ZERO)).as_py() is True
 
 
 def _begins_with_date(texts: pa.ChunkedArray) -> bool:

@@ -142,6 +142,7 @@ def notes_on(
     features: Sequence[Feature],
     levels: Mapping[str, Levels],
     source_format: str | None,
+    padded: Collection[str],
 ) -> tuple[str, ...]:
     """The notes for the user, one sentence each: what counts as missing, what texts are read as, and more."""
     notes = []
@@ -165,9 +166,16 @@ def notes_on(
     texts = [column.name for column in ids if column.name not in numbers]
     for role, left_out in (("numeric", numbers), ("categorical", texts)):
         if left_out:
-            asked = f'data.roles = {{{json.dumps(left_out[0], ensure_ascii=False)} = "{role}"}}'
             one = "one of " if len(left_out) > 1 else ""
-            notes.append(f"{asked} takes {one}{listed(map(repr, left_out))} in")
+            notes.append(f"{_as_role(left_out[0], role)} takes {one}{listed(map(repr, left_out))} in")
+    if codes := [
+        one.column for one in roles if one.column in padded and one.role == "numeric" and not one.asked
+    ]:
+        hold, are, it = ("hold", "are", "one") if len(codes) > 1 else ("holds", "is", "it")
+        notes.append(
+            f"{listed(map(repr, codes))} {hold} whole numbers with leading zeros, as codes have, and {are} "
+            f"read as numbers; {_as_role(codes[0], 'categorical')} makes {it} a category"
+        )
     notes += unread.values()
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
@@ -182,6 +190,11 @@ def notes_on(
     if with_mean := dict.fromkeys(feature.source for feature in features if feature.means_of):
         notes.append(f"{listed(with_mean)}: the mean target of each level, all counted, is a feature as well")
     return tuple(notes)
+
+
+def _as_role(column: str, role: str) -> str:
+    """The key that gives a column this role."""
+    return f'data.roles = {{{json.dumps(column, ensure_ascii=False)} = "{role}"}}'
 
 
 def _unread_notes(

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from sparkgpu.core.config.values import Role
 from sparkgpu.prepare.column_values import (
     BLANKS,
+    LEADING_ZERO,
     MISSING_TEXTS,
     NUMBER,
     TIMESTAMP,
@@ -45,8 +46,6 @@ from sparkgpu.prepare.timestamps import varying_parts
 _SAMPLE = 200
 _MEASURED = r"[.]|[eE][+-]"
 """Found in some text of numbers that are not codes (``12E3`` may be the number of a seat)."""
-_LEADING_ZERO = r"^[+-]?0[0-9]"
-"""A beginning that only codes have; people do not write numbers like this."""
 
 
 @dataclass(kw_only=True)
@@ -119,7 +118,7 @@ class TextFindings:
             return False
         found = self.numbers.rows
         found["values"] += _sum(rows_D)
-        for figure, form in (("measured", _MEASURED), ("leading zeros", _LEADING_ZERO)):
+        for figure, form in (("measured", _MEASURED), ("leading zeros", LEADING_ZERO)):
             found[figure] += _sum(rows_D.filter(pc.match_substring_regex(text_D, form)))
         self.numbers.add_numbers(pc.utf8_ltrim(text_D, "+").cast(pa.float64()), rows_D)
         return True

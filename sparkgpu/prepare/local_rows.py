@@ -64,6 +64,7 @@ class LocalRows:
         self.schema = pa.schema(list(columns.kinds.items()))
         own = columns if origin is None else file_columns(origin)
         self.notes: Sequence[str] = () if own is None else own.notes
+        self.padded = source.padded
 
     @property
     def num_rows(self) -> int:

@@ -119,6 +119,7 @@ def find_out(
         features=features,
         levels=levels,
         source_format=source.format,
+        padded=rows.padded,
     )
     held_out = {
         split: HeldOut(table=table.name, first=rows.starts[split]) for split, table in source.held_out.items()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
+LEADING_ZEROS = "leading zeros"
+"""Marks a column of whole numbers, in the metadata of its field, of which some are written so."""
+
 _LEAST_BYTES_OF_A_TASK = 2 * 2**20
 _BYTES_OF_OPENING = 2**16  # Spark's own 4 MiB is also the least that a task reads
 _MOST_TASKS = 64
@@ -107,6 +110,7 @@ class SparkRows:
         own = own_columns(table.columns)
         self.types = {name: kind for name, kind in table.dtypes if name in own}
         self.schema = pa.schema([(name, _arrow_type(table, name)) for name in own])
+        self.padded = tuple(field.name for field in table.schema if field.metadata.get(LEADING_ZEROS))
 
     def map(self, work: Work[ResultT], columns: Iterable[str]) -> list[ResultT]:
         """What `work` makes of the rows of each task, in the order of the tasks."""

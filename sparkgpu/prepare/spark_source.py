@@ -32,8 +32,8 @@ from sparkgpu.prepare.file_columns import CHANGED, file_columns
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.json_lines import json_parser
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
-from sparkgpu.prepare.spark_rows import literal, with_timestamps
-from sparkgpu.prepare.text import LineError, Types, as_utf8, no_rows, settled, unified
+from sparkgpu.prepare.spark_rows import LEADING_ZEROS, literal, with_timestamps
+from sparkgpu.prepare.text import LineError, Types, as_utf8, no_rows, padded, settled, unified
 from sparkgpu.prepare.text_files import Parser
 
 if TYPE_CHECKING:
@@ -235,6 +235,7 @@ def _parsed(numbered: DataFrame, parser: Parser, source: Source, types: Types | 
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
 
+    zeros: tuple[str, ...] = ()
     if types is None:
         found = numbered.select(_LINE, ROW_ID).mapInArrow(
             partial(_found_types, parser, source), "first long, schema binary"
@@ -243,8 +244,12 @@ def _parsed(numbered: DataFrame, parser: Parser, source: Source, types: Types | 
         if not parts:
             raise no_rows(source.name)
         schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for _, schema in parts]
-        types = settled(unified(*({field.name: field.type for field in schema} for schema in schemas)))
-    fields = [StructField(name, from_arrow_type(kind)) for name, kind in types.items()]
+        seen = unified(*({field.name: field.type for field in schema} for schema in schemas))
+        types, zeros = settled(seen), padded(seen)
+    fields = [
+        StructField(name, from_arrow_type(kind), metadata={LEADING_ZEROS: name in zeros})
+        for name, kind in types.items()
+    ]
     others = [field for field in numbered.schema if field.name != _LINE]
     return numbered.mapInArrow(partial(_typed_rows, parser, source, types), StructType([*fields, *others]))
 

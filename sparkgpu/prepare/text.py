@@ -20,7 +20,11 @@ Types = Mapping[str, pa.DataType]
 """Columns in order: integers, floats, booleans, dates, timestamps, text; null if no value was seen yet."""
 
 TIMESTAMP, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")
+PADDED = pa.int32()
+"""Integers of which some have leading zeros, until the types are `settled`: then they are as any others."""
 _WIDER = {
+    frozenset({PADDED, pa.int64()}): PADDED,
+    frozenset({PADDED, pa.float64()}): pa.float64(),
     frozenset({pa.int64(), pa.float64()}): pa.float64(),
     frozenset({pa.date32(), TIMESTAMP}): TIMESTAMP,
 }
@@ -49,7 +53,13 @@ def unified(*found: Types) -> dict[str, pa.DataType]:
 
 def settled(types: Types) -> dict[str, pa.DataType]:
     """The types of a whole table: a column without a value is text."""
-    return {name: pa.string() if kind == pa.null() else kind for name, kind in types.items()}
+    final = {pa.null(): pa.string(), PADDED: pa.int64()}
+    return {name: final.get(kind, kind) for name, kind in types.items()}
+
+
+def padded(types: Types) -> tuple[str, ...]:
+    """The columns of integers with leading zeros."""
+    return tuple(name for name, kind in types.items() if kind == PADDED)
 
 
 def as_utf8(lines: bytes, encoding: str | None) -> bytes:

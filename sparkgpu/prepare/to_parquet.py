@@ -16,7 +16,7 @@ from sparkgpu.core.table.source import Source
 from sparkgpu.prepare.columns import is_number, spark_type
 from sparkgpu.prepare.file_columns import FileColumns, file_columns, refusing_damaged, unchanged
 from sparkgpu.prepare.held_out import check_held_out, other_type
-from sparkgpu.prepare.text import Types, no_rows, settled, unified
+from sparkgpu.prepare.text import Types, no_rows, padded, settled, unified
 from sparkgpu.prepare.text_files import TextFiles
 
 _GROUP_ROWS = 131_072
@@ -38,8 +38,7 @@ def to_parquet(source: Source, folder: Path, *, ignore: Collection[str] = ()) ->
 
 
 def _copied(source: Source, folder: Path, ignore: Collection[str]) -> Source:
-    own = settled(_types_of(source))
-    found = {}
+    own, found = settled(seen := _types_of(source)), {}
     for split, table in source.held_out.items():
         found[split] = _types_of(table, texts=[name for name, kind in own.items() if kind == pa.string()])
         check_held_out(table.name, found[split], own, ignore)
@@ -55,7 +54,8 @@ def _copied(source: Source, folder: Path, ignore: Collection[str]) -> Source:
         )
         for split, table in source.held_out.items()
     }
-    return _in_types(source, types, folder / "source.parquet").model_copy(update=held_out)
+    copy = _in_types(source, types, folder / "source.parquet")
+    return copy.model_copy(update={**held_out, "padded": padded(seen)})
 
 
 def _types_of(source: Source, texts: Collection[str] = ()) -> Types:

@@ -21,6 +21,7 @@ from sparkgpu.present.frames import RunFrames, shown_path
 from sparkgpu.present.leaderboard import all_metrics
 from sparkgpu.present.table_model import markdown, plain_html
 from sparkgpu.present.verdict import verdict
+from sparkgpu.score.metrics import check_installed
 
 if TYPE_CHECKING:
     from sparkgpu.predict.fitted import FittedModel
@@ -143,10 +144,11 @@ class RunResult(RunFrames):
 def read_run(run_dir: str | Path) -> RunResult:
     """The results of the finished run in `run_dir`, as `sparkgpu.run` returned them.
 
-    Raises `ConfigError` if the folder holds no finished run.
+    Raises `ConfigError` if the folder holds no finished run, or the package of its metric is missing here.
     """
     paths = RunPaths(root=Path(run_dir).expanduser().resolve())
     results = finished_results(paths)
+    check_installed(results.comparison.metric, paths.root)
     return RunResult(
         path=paths.root, exit_code=TrialError.exit_code if results.failed else EXIT_DONE, results=results
     )

@@ -141,7 +141,7 @@ def compute(
     asked: str | None = None,
     also: Sequence[str] = (),
 ) -> Metrics:
-    """All metrics of the task, always with the same keys: ``names(task)``, `also` and the metric asked for.
+    """All metrics of the task, always with the same keys: the metric asked for, ``names(task)`` and `also`.
 
     ``label_N``: class codes 0..C-1, or values. ``prediction``: probabilities (N, C), two columns for binary,
     or values (N,). ``weight_N``: non-negative row weights. Raises the errors of ``rows.checked``.
@@ -155,7 +155,7 @@ def compute(
     ``f1_macro`` over those among labels or predictions.
     """
     rows = checked(task, label_N, prediction, weight_N)
-    wanted = dict.fromkeys((*names(task), *also, *([asked] if asked else [])))
+    wanted = dict.fromkeys((*([asked] if asked else []), *names(task), *also))
     return {name: value(name, rows) for name in wanted}
 
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import sparkgpu
 
@@ -50,7 +52,7 @@ def table(tmp_path: Path) -> str:
         ),
         ("run --set data.ignore=a", 2, """.*"a" does not fit: .* --set 'data.ignore=\\["a"\\]'."""),
         ("run a b", 2, "Got unexpected extra argument.*b.*. Run `sparkgpu run --help` .*"),
-        ("export r --json", 2, "No such option: --json. Run `sparkgpu export --help` to .*"),
+        ("schema run --json", 2, "No such option: --json. Run `sparkgpu schema --help` to .*"),
         ("bench nothing", 2, "No such command 'nothing'. Run `sparkgpu bench --help` to .*"),
         ("run --cpu-lanes two", 2, "Invalid value for '--cpu-lanes': .*"),
         ("run --task ranking", 2, 'configuration: data.task = "ranking" does not fit: .*'),
@@ -221,6 +223,20 @@ def test_the_command_and_the_module_show_help_and_version(call: Call) -> None:
     assert call("run", "-h") == (0, out, "") and call("-h") == call("--help")
     found = subprocess.run([sys.executable, "-m", "sparkgpu", "--version"], capture_output=True, text=True)
     assert (0, found.stdout, "") == call("--version") == (0, f"{sparkgpu.__version__}\n", "")
+
+
+def test_every_command_can_answer_programs() -> None:
+    from sparkgpu.cli import app
+
+    found, groups = {}, [typer.main.get_group(app)]
+    for group in groups:
+        for name, command in group.commands.items():
+            if isinstance(command, TyperGroup):
+                groups.append(command)
+            else:
+                found[name] = any("--json" in option.opts for option in command.params)
+    assert {"run", "status", "loading"} < found.keys()
+    assert [name for name, has_json in found.items() if not has_json] == ["schema"]  # it is JSON
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -148,8 +149,24 @@ def test_the_command_ends_with_two_when_something_does_not_fit(tmp_path: Path, c
     file = changed(written(tmp_path), "--nnodes=2", "--nnodes=3")
     code, out, _ = call("slurm", "check", file)
     assert code == 2 and "torchrun --nnodes=3" in out
+    code, out, _ = call("slurm", "check", file, "--json")
+    (faults,) = json.loads(out).items()
+    assert code == 2 and faults[0] == str(file) and "torchrun --nnodes=3" in faults[1][0]
     code, _, err = call("slurm", "submit", file)
     assert code == 2 and "sparkgpu slurm check" in err
+
+
+def test_programs_learn_which_jobs_there_are_and_how_they_are(tmp_path: Path, call: Call) -> None:
+    said = "JobId=7 JobName=sparkgpu-lanes JobState=RUNNING RunTime=00:01:00 Restarts=0 ExitCode=0:0"
+    for name, answer in {"sbatch": "7;here", "scontrol": said}.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\necho '{answer}'\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    whole = written(tmp_path, "lanes")
+    code, out, _ = call("slurm", "submit", whole, "--json")
+    assert (code, json.loads(out)) == (0, {str(whole): "7"})
+    code, out, _ = call("slurm", "status", "7", "--json")
+    assert code == 0 and json.loads(out)[0]["JobState"] == "RUNNING"
+    assert call("slurm", "status", "7")[1] == "7 sparkgpu-lanes: RUNNING, 00:01:00; log \n"
 
 
 def test_where_slurm_is_not_the_refusal_names_a_login_node(call: Call) -> None:

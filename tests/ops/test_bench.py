@@ -160,9 +160,10 @@ def test_one_network_over_two_lanes_is_timed_against_one_device_and_simulated_fu
 def test_the_ways_of_loading_are_timed_with_the_same_network(flowers: Path) -> None:
     ended = bench(
         "loading", "flowers.parquet", "--target", "kind", "--cpu-lanes", "1",
-        "--set", "neural.hidden=[16]", "--out", "here", cwd=flowers.parent,
+        "--set", "neural.hidden=[16]", "--out", "here", "--json", cwd=flowers.parent,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    rows = read_record(flowers.parent / "here" / "bench.json", BenchRecord).rows
+    rows = BenchRecord.model_validate_json(ended.stdout).rows
+    assert rows == read_record(flowers.parent / "here" / "bench.json", BenchRecord).rows
     assert [row.name for row in rows] == ["resident", "stream"]
     assert "the median of 19 after a first one" in (flowers.parent / "here" / "bench.md").read_text()

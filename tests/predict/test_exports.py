@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,15 @@ def test_a_file_read_as_documented_predicts_raw_values_as_the_run_does(
     run: Path, new: pd.DataFrame, model: str
 ) -> None:
     agree(run, f"{model}-s7", "torch" if MODELS[model][0] == "torch" else model, new)
+
+
+def test_a_program_learns_where_the_file_is(
+    run: Path, tmp_path: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    file = tmp_path / "trees.ubj"
+    asked = ("--model", "xgboost-s7", "--format", "xgboost", "--out", file)
+    code, out, _ = call("export", run, *asked, "--json")
+    assert (code, json.loads(out)) == (0, {"file": str(file), "format": "xgboost", "notes": []})
 
 
 @pytest.mark.process

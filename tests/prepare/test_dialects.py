@@ -105,6 +105,29 @@ def test_new_rows_are_read_as_the_run_read_its_own(prepare, plain, tmp_path):
     assert "cannot be read" in said and "'Größe' (50 of" in said and "'Tag' (50 of" in said
 
 
+@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("separator", [",", "|"])
+def test_whole_numbers_with_leading_zeros_are_said_to_be_read_as_numbers(prepare, tmp_path, by, separator):
+    codes = {"PLZ": ["04109", "80331"], "Konto": ["91", " 007"], "Zahl": ["0", "10"], "Maß": ["0.5", "01"]}
+    frame = pd.DataFrame(codes | {"Zeit": ["07:30", "08:00"]}).loc[np.arange(ROWS) // 20 % 2]
+    frame.assign(y=np.arange(ROWS)).to_csv(tmp_path / "a.csv", index=False, sep=separator)
+    found = prepare(tmp_path / "a.csv", "y", by=by)
+    assert found.schema.notes == (
+        "'PLZ', 'Konto' hold whole numbers with leading zeros, as codes have, and are read as numbers; "
+        'data.roles = {"PLZ" = "categorical"} makes one a category',
+    )
+    assert found.table()["Konto"][[0, 20]].tolist() == [91, 7]
+    roles = {"data.roles": {"PLZ": "categorical", "Konto": "categorical"}}
+    found = prepare(tmp_path / "a.csv", "y", roles, by=by)
+    assert (found.kinds["PLZ"], found.schema.notes) == ("categorical", ())
+    new = frame.iloc[[0, 20, 20]].assign(PLZ=["04109", "80331", "04110"])
+    assert (Encoder(found.schema, {}).rows(pa.Table.from_pandas(new)).codes_NK[:, 0] >= 0).tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
 ANY = [
     "", "12", "1,5", "1.234", "1.234,5", "-1.234.567,25", "1.5", "1,234.5", "1e3", "inf", "31.12.2024",
     "1.2.2024", "31.02.2024", "1.1.24", "2024-12-31", "2024-12-31 10:00", "2024-12-31T10:00Z", "10:30",

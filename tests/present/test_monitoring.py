@@ -285,3 +285,15 @@ def test_the_command_ends_as_the_run_did(paths: RunPaths, call: Call) -> None:
     assert (code, err) == (130, "sparkgpu: the run stopped: interrupted\n")
     code, _, err = call("monitor", paths.root / "none")
     assert code == 2 and "there is no such folder" in err
+
+
+def test_as_json_it_prints_what_the_run_found_and_shows_it_on_standard_error(
+    paths: RunPaths, call: Call
+) -> None:
+    write_json(paths.plan, plan(lanes=1, repeats=1))
+    write_results(paths, results())
+    (paths.report).mkdir()
+    (paths.report / "index.html").touch()
+    code, out, err = call("monitor", paths.root, "--json")
+    assert (code, out) == (5, paths.metrics.read_text(encoding="utf-8"))  # a trial failed
+    assert "leader" in err

@@ -37,7 +37,7 @@ def test_a_scorer_of_scikit_learn_gives_what_its_function_gives(task, name, expe
     label_N, prediction = drawn(task, 300)
     weight_N = np.random.default_rng(1).uniform(0.5, 2, 300) if weighted else None
     found = metrics.compute(task, label_N, prediction, weight_N, asked=name)
-    assert list(found) == [*metrics.names(task), name]
+    assert list(found) == [name, *metrics.names(task)]
     assert found[name] == pytest.approx(expected(label_N, prediction, weight_N))
     assert metrics.greater_is_better(name)
 

@@ -27,7 +27,8 @@ class Source(Record):
 
     `name` is what a run calls it. `format` None is a table of the catalog, of which `location` is the name.
     The user's own validation and test rows, if they lie elsewhere, are `valid` and `test`. Text tables are
-    written in its `dialect`. `passed_over` are the files of its folder that are no data.
+    written in its `dialect`. `passed_over` are the files of its folder that are no data, `padded` columns of
+    CSV whose whole numbers have leading zeros (known once it is read).
     """
 
     name: str
@@ -35,6 +36,7 @@ class Source(Record):
     format: str | None
     dialect: Dialect = Dialect()
     passed_over: tuple[str, ...] = ()
+    padded: tuple[str, ...] = ()
     valid: Source | None = None
     test: Source | None = None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sparkgpu.core.config.command_options import Assignments, ConfigFile, Target
+from sparkgpu.core.config.command_options import AsJson, Assignments, ConfigFile, Target
 
 slurm = typer.Typer(
     help="Write, check and submit Slurm scripts, and show the state of the jobs.", no_args_is_help=True
@@ -43,6 +44,7 @@ def write(
     config: ConfigFile = None,
     assignments: Assignments = None,
     out: Annotated[Path, typer.Option(help="A folder that all nodes see.")] = Path("slurm"),
+    as_json: AsJson = False,
 ) -> None:
     """Write lanes.sbatch, trees-cpu.sbatch and, for two nodes or more, network.sbatch."""
     from sparkgpu.core.config import toml as config_io
@@ -67,32 +69,33 @@ def write(
         data = found.data.model_copy(update={"source": table.lasting})  # a job starts in another folder
         found = found.model_copy(update={"data": data})
     shape = NodeShape(gpus_per_node=gpus_per_node, ranks_per_node=ranks_per_node or gpus_per_node or 1)
-    wrong = 0
-    for file in write_scripts(found, shape, out):
+    faults = {str(file): mismatches(file) for file in write_scripts(found, shape, out)}
+    if as_json:
+        typer.echo(json.dumps(faults, indent=2))
+    for file, sentences in faults.items() if not as_json else ():
         typer.echo(file)
-        for sentence in mismatches(file):
-            wrong = 2
+        for sentence in sentences:
             typer.echo(f"  {sentence}", err=True)
-    raise typer.Exit(wrong)
+    raise typer.Exit(2 if any(faults.values()) else 0)
 
 
 @slurm.command()
-def check(files: _Scripts) -> None:
+def check(files: _Scripts, as_json: AsJson = False) -> None:
     """Show where nodes, tasks, GPUs, ranks, strategy and time of a script contradict; needs no cluster."""
     from sparkgpu.lanes.slurm.check import mismatches
 
-    wrong = 0
-    for file in files:
-        sentences = mismatches(file)
-        wrong = wrong or (2 if sentences else 0)
+    faults = {str(file): mismatches(file) for file in files}
+    if as_json:
+        typer.echo(json.dumps(faults, indent=2))
+    for file, sentences in faults.items() if not as_json else ():
         typer.echo(f"{file}: {'fits' if not sentences else ''}".rstrip())
         for sentence in sentences:
             typer.echo(f"  {sentence}")
-    raise typer.Exit(wrong)
+    raise typer.Exit(2 if any(faults.values()) else 0)
 
 
 @slurm.command()
-def submit(files: _Scripts) -> None:
+def submit(files: _Scripts, as_json: AsJson = False) -> None:
     """Check scripts and submit them with sbatch; print each job's number."""
     from sparkgpu.core.errors import ConfigError
     from sparkgpu.lanes.slurm import queue
@@ -101,8 +104,15 @@ def submit(files: _Scripts) -> None:
     for file in files:
         if sentences := mismatches(file):
             raise ConfigError(f"{file}: {sentences[0]} `sparkgpu slurm check {file}` shows every fault.")
-    for file in files:
-        typer.echo(queue.submit(file))
+    numbers: dict[str, str] = {}
+    try:
+        for file in files:
+            numbers[str(file)] = queue.submit(file)
+            if not as_json:
+                typer.echo(numbers[str(file)])
+    finally:  # what was submitted before a script was refused is in the queue
+        if as_json:
+            typer.echo(json.dumps(numbers, indent=2))
 
 
 @slurm.command()
@@ -110,9 +120,14 @@ def status(
     numbers: Annotated[
         list[str] | None, typer.Argument(metavar="[JOB...]", help="Default: your jobs in the queue.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show the state of jobs, one line each."""
+    """Show the state of jobs, one line each; as JSON, what Slurm says of them."""
     from sparkgpu.lanes.slurm import queue
 
-    for number in numbers or queue.own_jobs():
-        typer.echo(queue.state_of(number))
+    jobs = (queue.job(number) for number in numbers or queue.own_jobs())
+    if as_json:
+        typer.echo(json.dumps(list(jobs), indent=2))
+    else:
+        for job in jobs:
+            typer.echo(queue.in_words(job))

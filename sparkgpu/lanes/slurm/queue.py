@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from sparkgpu.core.errors import ConfigError, DeviceError
@@ -42,15 +43,19 @@ def own_jobs() -> list[str]:
     return [number for number, name in lines if name.startswith("sparkgpu-")]
 
 
-def state_of(number: str) -> str:
-    """A job's state in one line. Raises `ConfigError` for a job that Slurm does not know (any more)."""
+def job(number: str) -> dict[str, str]:
+    """A job by Slurm's names. Raises `ConfigError` for a job that Slurm does not know (any more)."""
     found = _ask("scontrol", "show", "job", "--oneliner", number)
     if found.returncode:
         raise ConfigError(
             f"job {number}: {_last_line(found.stderr)}. Slurm forgets a job some minutes after its end; "
             "its log and its run directory remain."
         )
-    job = dict(_FIELD.findall(found.stdout))
+    return dict(_FIELD.findall(found.stdout))
+
+
+def in_words(job: Mapping[str, str]) -> str:
+    """A job's state in one line."""
     parts = [f"{job['JobId']} {job['JobName']}: {job['JobState']}"]
     if job.get("NodeList") not in (None, "", "(null)"):
         parts[0] += f" on {job['NodeList']}"

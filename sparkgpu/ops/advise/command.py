@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sparkgpu.core.config.command_options import (
+    AsJson,
     Assignments,
     ConfigFile,
     CpuLanes,
@@ -34,7 +35,7 @@ def advise(
     preset: Preset = None,
     config: ConfigFile = None,
     assignments: Assignments = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the advice as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say which way suits this table here, how long it takes and how much memory it needs."""
     from sparkgpu.core.config import toml

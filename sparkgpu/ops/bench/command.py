@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparkgpu.core.config.command_options import (
+    AsJson,
     Assignments,
     ConfigFile,
     CpuLanes,
@@ -63,6 +64,7 @@ def scaling(
     rows: _Rows = 30_000,
     epochs: _Epochs = None,
     out: _Out = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time one network over several devices against one device, and against a network on each."""
     from sparkgpu.ops.advise.scaling import Link
@@ -81,7 +83,7 @@ def scaling(
     asked = _asked(rows, epochs, config, assignments, source=source, target=target, preset=preset, gpus=gpus,
                    cpu_lanes=cpu_lanes)  # fmt: skip
     names = tuple(name.strip() for name in strategies.split(",") if name.strip())
-    _carry_out(out, lambda tell: work.scaling(asked, counts, names, further, link, tell))
+    _carry_out(out, as_json, lambda tell: work.scaling(asked, counts, names, further, link, tell))
 
 
 @bench.command()
@@ -96,6 +98,7 @@ def loading(
     rows: _Rows = 30_000,
     epochs: _Epochs = None,
     out: _Out = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time a small network on rows that are on the device, and on rows that are streamed from files."""
     from sparkgpu.ops.bench import bench as work
@@ -103,7 +106,7 @@ def loading(
     sets = ["neural.architecture=mlp", *(assignments or ())]
     asked = _asked(rows, epochs, config, sets, source=source, target=target, preset=preset, gpus=gpus,
                    cpu_lanes=cpu_lanes)  # fmt: skip
-    _carry_out(out, lambda tell: work.loading(asked, tell))
+    _carry_out(out, as_json, lambda tell: work.loading(asked, tell))
 
 
 def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | None, **options: Any) -> Asked:
@@ -115,7 +118,7 @@ def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | N
     return Asked(config=found, rows=rows, epochs=epochs)
 
 
-def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) -> None:
+def _carry_out(out: Path | None, as_json: bool, work: Callable[[Tell], Iterator[BenchRecord]]) -> None:
     """Write the table after each configuration; show what there is of it, whatever ended the bench."""
     from sparkgpu.present.scaling import bench_table
     from sparkgpu.present.terminal.commands import show_lines, show_table, telling
@@ -129,6 +132,8 @@ def _carry_out(out: Path | None, work: Callable[[Tell], Iterator[BenchRecord]]) 
     finally:
         if found is None:
             folder.rmdir()
+        elif as_json:
+            typer.echo(found.model_dump_json(indent=2))
         else:
             show_table(found.title, bench_table(found.rows))
             written = f"written {folder / 'bench.md'} and bench.json"

@@ -46,7 +46,8 @@ def attach(
 ) -> int:
     """Follow the run in `folder` to its end, and return its exit code; Ctrl-C detaches.
 
-    Raises `ConfigError` if no run has begun there, and `TrialError` if it shows no sign of life.
+    Raises `ConfigError` if no run has begun there or the package of its metric is missing here, and
+    `TrialError` if it shows no sign of life.
     """
     paths = RunPaths(root=folder)
     if not folder.is_dir():
@@ -149,7 +150,10 @@ class _Attached:
     def _end(self) -> int | None:
         """Show the result and, when the run has made it, the report."""
         if self._code is None:
+            from sparkgpu.score.metrics import check_installed  # numpy: not before it is needed
+
             results = read_results(self._paths)
+            check_installed(results.comparison.metric, self._paths.root)
             self._code = TrialError.exit_code if results.failed else EXIT_DONE
             self._ended_s = time.monotonic()
             self._display.finish(results, self._paths)
