@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sparkgpu.core.config.keys import DataConfig, RunConfig, SplitConfig
 from sparkgpu.core.config.values import Role
@@ -16,7 +16,7 @@ from sparkgpu.prepare.column_values import MISSING_TEXTS
 from sparkgpu.prepare.columns import TIME_TYPES, is_number, refuse_reserved
 from sparkgpu.prepare.features import Levels
 from sparkgpu.prepare.roles import ID_LIKE, ColumnRole, ColumnStatistics, decide_roles, family_of
-from sparkgpu.prepare.target import DECIMAL_COMMA, Target
+from sparkgpu.prepare.target import Target, has_decimal_commas
 
 _FITTING: Mapping[Role, tuple[str, ...]] = {
     "numeric": ("number", "boolean", "text"),
@@ -26,16 +26,18 @@ _FITTING: Mapping[Role, tuple[str, ...]] = {
 }
 """The families of columns that can be read in each role."""
 
-_UNREAD = (
+_UNREAD: tuple[tuple[Callable[[list[str]], bool], str, tuple[str, ...], str, str], ...] = (
     (
-        DECIMAL_COMMA,
+        has_decimal_commas,
         "numbers",
         ("csv",),
         'set data.decimal = ","',
         "write them with a decimal point and no other separator",
     ),
     (
-        r"[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{4}( .*)?",
+        lambda texts: all(
+            re.fullmatch(r"[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{4}( .*)?", text) for text in texts
+        ),
         "timestamps",
         TEXT_FORMATS,
         'set data.date_format, such as "%d.%m.%Y"',
@@ -204,11 +206,12 @@ def _unread_notes(
     notes = {}
     for column, found in levels.items():
         texts = [text for text in found.levels if text not in MISSING_TEXTS]
-        for form, what, formats, by_key, otherwise in _UNREAD:
-            if texts and all(re.fullmatch(form, text) for text in texts):
+        for are_such, what, formats, by_key, otherwise in _UNREAD:
+            if texts and are_such(texts):
                 so = " and so are id-like" if column in id_like else ""
+                one = next((text for text in texts if "," in text), texts[0])
                 notes[column] = (
-                    f"{column!r} holds texts such as {texts[0]!r}, which are not read as {what}{so}; "
+                    f"{column!r} holds texts such as {one!r}, which are not read as {what}{so}; "
                     f"{by_key if source_format in formats else otherwise}"
                 )
     return notes

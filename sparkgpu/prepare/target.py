@@ -6,7 +6,7 @@ N rows of a batch.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,11 @@ from sparkgpu.prepare.columns import is_number
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, infer_task
 from sparkgpu.score.metrics import DEVIANCES
 
-DECIMAL_COMMA = r"[+-]?[0-9.]*[0-9],[0-9]+"
-"""A number as it is written where the comma stands before the decimals."""
+
+def has_decimal_commas(texts: Collection[str]) -> bool:
+    """Whether these are numbers as they are written where a comma stands before the decimals, if any."""
+    is_number = (re.fullmatch(r"[+-]?[0-9.]*[0-9](,[0-9]+)?", text) for text in texts)
+    return any("," in text for text in texts) and all(is_number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,12 @@ def find_target(statistics: ColumnStatistics, asked: str) -> Target:
         raise DataError(
             f"{name} holds {statistics.too_large:,} values beyond 3.4e38, the end of 32-bit numbers, among "
             f"{statistics.rows:,} rows. Use another unit, or set them to null to leave those rows out."
+        )
+    if asked in ("auto", "regression") and has_decimal_commas(statistics.counts or ()):
+        one = next(text for text in statistics.counts or () if "," in text)
+        raise DataError(
+            f"{name} holds texts such as {one!r}, which are not read as numbers. To read numbers from a CSV, "
+            'set data.decimal = ","; --task multiclass takes them for classes.'
         )
     classes: dict[str, int] = {}
     if infer_task(statistics, asked) == "regression":
@@ -138,11 +147,9 @@ def _check_classes(classes: Mapping[str, int], asked: str, name: str) -> None:
         )
     if single := [level for level, rows in classes.items() if rows == 1]:
         has = "class {} has only one row" if len(single) == 1 else "classes {} have only one row each"
-        are_numbers = all(re.fullmatch(DECIMAL_COMMA, level) for level in single)
-        hint = 'To read numbers from a CSV, set data.decimal = ","' if are_numbers else "Merge or remove them"
         raise DataError(
             f"{name}: {has.format(listed(map(repr, single)))}; a class needs two or more, for training and "
-            f"for the test. {hint}."
+            "for the test. Merge or remove them."
         )
 
 

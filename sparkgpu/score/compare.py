@@ -299,13 +299,13 @@ def _tie(
 def _decimals(difference: float, low: float, high: float) -> int:
     """Decimals that show two digits of the interval's width or, without one, four of the difference.
 
-    Up to two more tell the difference from 0.
+    Up to two more tell the difference from 0, and so the ends of an interval without it.
     """
     width = high - low
     size, digits = (width, 2) if width > 1e-9 * abs(difference) else (abs(difference), 4)
     if size == 0:
         return 0
     decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
-    if difference:
-        decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(abs(difference)))))
+    if least := min(map(abs, (difference, low, high))) if low * high > 0 else abs(difference):
+        decimals = max(decimals, min(decimals + 2, -math.floor(math.log10(least))))
     return min(decimals, 12)

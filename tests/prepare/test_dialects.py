@@ -244,8 +244,16 @@ def test_what_no_table_can_be_read_by_is_refused(key, value, words):
     assert f"data.{key} = " in str(caught.value) and words in str(caught.value)
 
 
-def test_a_note_names_the_key_that_reads_a_column(prepare, tmp_path):
+def test_a_note_names_the_key_that_reads_a_column(prepare, refused, tmp_path):
     (tmp_path / "a.csv").write_text(german(rows()))
     notes = prepare(tmp_path / "a.csv", "Stadt").schema.notes
     for column, key in (("Größe", 'set data.decimal = ","'), ("Tag", 'data.date_format, such as "%d.%m.%Y"')):
         assert any(f"{column!r} holds texts such as" in note and key in note for note in notes)
+    whole = rows().assign(
+        Größe=[str(i % 9) if i % 2 else f"{i % 9},5" for i in range(ROWS)]
+    )  # as Excel writes
+    whole.drop(columns=["Preis"]).to_csv(tmp_path / "a.csv", index=False, sep=";")
+    (note,) = prepare(tmp_path / "a.csv", "Stadt").schema.notes
+    assert 'set data.decimal = ","' in note
+    whole.to_csv(tmp_path / "b.csv", index=False, sep=";")
+    assert 'set data.decimal = ","' in refused(prepare, tmp_path / "b.csv", "Größe")

@@ -291,6 +291,13 @@ def test_too_few_rows_give_a_difference_but_no_interval():
             "tie: trees minus neural is -0.005 ROC AUC, which could be chance "
             "(95 % interval -0.060 to 0.050)",
         ),
+        (
+            "mae",
+            -0.94,
+            (-1.84, -0.039),
+            "a",
+            "trees ahead of neural by 0.94 MAE (95 % interval 0.04 to 1.84)",
+        ),
     ],
 )
 def test_the_sentence_names_the_leader_first_with_digits_that_fit_the_interval(
