@@ -18,6 +18,8 @@ from sparkgpu.prepare.features import Levels
 from sparkgpu.prepare.roles import ID_LIKE, ColumnRole, ColumnStatistics, decide_roles, family_of
 from sparkgpu.prepare.target import Target, has_decimal_commas
 
+_FEW_OF_CLASS = 10
+
 _FITTING: Mapping[Role, tuple[str, ...]] = {
     "numeric": ("number", "boolean", "text"),
     "boolean": ("number", "boolean", "text"),
@@ -179,6 +181,11 @@ def notes_on(
             f"read as numbers; {_as_role(codes[0], 'categorical')} makes {it} a category"
         )
     notes += unread.values()
+    of_class = zip(target.classes, target.class_rows, strict=True)
+    if few := [f"{name} ({rows})" for name, rows in of_class if rows < _FEW_OF_CLASS]:
+        notes.append(
+            f"classes with fewer than {_FEW_OF_CLASS} rows, which no model can learn well: {listed(few)}"
+        )
     if config.class_weights == "balanced" and not target.classes:
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
     most = config.max_categories

@@ -78,6 +78,11 @@ def test_a_target_that_cannot_be_learned_is_refused(prepare, refused, values, ki
     assert words in refused(prepare, columns, "y", {"data.task": asked})
 
 
+def test_classes_of_few_rows_are_said(prepare):
+    (note,) = prepare({"x": [*range(61), 0], "y": ["a", "b"] * 30 + ["c"] * 2}, "y").schema.notes[-1:]
+    assert note == "classes with fewer than 10 rows, which no model can learn well: c (2)"
+
+
 def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     start = datetime.datetime(1969, 12, 30, 6)
     number = [float(x) for x in NUMBERS]
