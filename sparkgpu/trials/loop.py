@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sparkgpu.core.errors import described
 from sparkgpu.core.plan.plan import Plan
-from sparkgpu.core.plan.trials import TrialSpec, of_first_seed
+from sparkgpu.core.plan.trials import TrialSpec, sharing_time
 from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
@@ -89,8 +89,6 @@ def calibrate(spec: TrialSpec, paths: RunPaths, schema: TableSchema) -> float:
 
 _SEARCH_SHARE = 3
 """A search gets so many times the time of a single trial."""
-_SHARING_FOLDS = 2
-"""So many folds share the time: more would leave slow models too little of it to learn anything."""
 _ENOUGH = 0.6
 """A further seed begins if so much is left of the time that the one before it took; it then learns faster."""
 
@@ -107,11 +105,7 @@ class TimeShares:
     ) -> None:
         self._ends = ends
         self._clock = clock
-        first = of_first_seed(trials)
-        folds = sorted({spec.fold or 0 for spec in first})[:_SHARING_FOLDS]
-        self._shares = {
-            spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in first if (spec.fold or 0) in folds
-        }
+        self._shares = {spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in sharing_time(trials)}
         self._begun: set[str] = set()
         self._took_s: dict[str, float] = {}
         self._began = 0.0

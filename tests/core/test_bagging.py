@@ -114,3 +114,16 @@ def test_a_network_that_has_no_time_for_its_size_is_that_of_a_smaller_preset() -
     assert hidden("preset=best", "time_limit=5m") == (256, 256)
     assert hidden("preset=best", "time_limit=2m", "split.folds=8") == hidden("preset=fast") == (128, 128)
     assert hidden("preset=best", "time_limit=1m", "neural.hidden=[64]") == (64,)
+
+
+def test_trees_are_planned_for_two_folds_and_networks_for_all_of_them() -> None:
+    size = TableSize(task="binary", train_rows=2000, num_features=20, num_classes=2)
+
+    def of_plan(*assignments: str) -> tuple[int, tuple[int, ...]]:
+        plan = plan_of("preset=best", "time_limit=2m", *assignments)
+        found = plan.resolved(config_io.load(assignments=assignments), size)
+        return found.trees.ntrees, found.neural.hidden
+
+    once, two, eight = of_plan(), of_plan("split.folds=2"), of_plan("split.folds=8")
+    assert once[0] >= two[0] == eight[0]
+    assert once[1] == (256, 256) and eight[1] == (128, 128)

@@ -12,6 +12,7 @@ from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.precision import choose_precision
 from sparkgpu.neural.training.time_limit import TimeLimit
@@ -42,6 +43,18 @@ def test_a_limit_gives_a_deadline_and_as_many_seeds_as_fit() -> None:
     assert len({trial.seed for trial in plan.trials}) > 1
     assert len({trial.seed for trial in plan_of("time_limit=60s", "repeats=1").trials}) == 1
     assert plan_of().deadline is None
+
+
+def test_the_more_trials_there_may_be_to_score_the_earlier_training_ends() -> None:
+    schema = TableSchema.model_construct(splits={"valid": 1000, "test": 1000})
+
+    def left_s(*assignments: str) -> float:
+        plan = plan_of("time_limit=10m", "devices.cpu_lanes=1", *assignments)
+        ends = plan.training_ends(schema)
+        assert plan.deadline is not None and ends is not None
+        return plan.deadline - ends
+
+    assert 3.0 < left_s("repeats=1") < left_s() < 5.0 < left_s("preset=best", "split.folds=8") < 10.0
 
 
 def test_a_large_table_gets_as_many_trees_and_epochs_as_its_time_may_hold() -> None:

@@ -34,12 +34,11 @@ _FAST_FLOP = 2.5e12
 _FAST_S = 80.0
 _MOST_TIMES = 4.0
 # Batch size by training rows, as in the TabM paper (Gorishniy et al., ICLR 2025).
-# A network that has time for less than a third of its epochs does worse than a smaller one. One server core
-# computes so many operations a second, and most networks stop after about three times their patience.
+# A network that has no time for its epochs does worse than a smaller one. One server core computes so many
+# operations a second, and most networks stop after about three times their patience.
 _SMALLER: dict[Preset, Preset] = {"best": "balanced", "balanced": "fast"}
 _FLOP_PER_S = 4e10
 _EPOCHS_PER_PATIENCE = 3
-_MOST_FLOP = 3.0
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 _MOST_BATCH = 1024
 _UNKNOWN = TableSize(task="binary", train_rows=0, num_features=1, num_classes=2)
@@ -177,7 +176,7 @@ def neural_defaults(
     if seconds is not None and preset in _SMALLER and not device.startswith("cuda"):
         filled = fill(config, found)
         epochs = min(filled.epochs or 1, _EPOCHS_PER_PATIENCE * (filled.patience or filled.epochs or 1))
-        if epochs * train_rows * row_flop(filled, size.num_features) > _MOST_FLOP * _FLOP_PER_S * seconds:
+        if epochs * train_rows * row_flop(filled, size.num_features) > _FLOP_PER_S * seconds:
             return neural_defaults(config, _SMALLER[preset], device, size, seconds)
     return {**found, "micro_batch_size": config.batch_size or found["batch_size"]}
 

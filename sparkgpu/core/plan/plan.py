@@ -32,7 +32,7 @@ from sparkgpu.core.plan.time_limit import (
     training_ends,
 )
 from sparkgpu.core.plan.tree_defaults import TableSize
-from sparkgpu.core.plan.trials import TrialSpec, lay_out_trials, of_first_seed
+from sparkgpu.core.plan.trials import TrialSpec, lay_out_trials, of_first_seed, sharing_time
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
@@ -94,13 +94,20 @@ class Plan(Record):
     def training_ends(self, schema: TableSchema) -> float | None:
         """When all trials have to be done, in seconds since the epoch."""
         models = len({trial.model for trial in self.trials})
-        return None if self.deadline is None else training_ends(self.deadline, schema, models)
+        if self.deadline is None:
+            return None
+        return training_ends(self.deadline, schema, models, len(self.trials))
 
     def _seconds(self, branch: Branch) -> float | None:
-        """The seconds for one model of a branch, if time is limited."""
+        """The seconds for one training of a branch, if time is limited.
+
+        Networks take all that they are planned for, so all folds have to fit; trees on few rows stop long
+        before, and lose by the larger steps of a short plan.
+        """
         if self.time_limit is None:
             return None
-        per_lane = [len(of_first_seed(self.of(lane.index, branch))) for lane in self.lanes]
+        planned = sharing_time if branch == "trees" else of_first_seed
+        per_lane = [len(planned(self.of(lane.index, branch))) for lane in self.lanes]
         return planned_s(self.time_limit, max(per_lane))
 
     def tree_device(self, engine: str) -> str:

@@ -11,6 +11,7 @@ _START_S = 20.0
 """Before the first tree: Spark, the table, H2O. Only for guesses made before the table is known."""
 _END_S = 3.0
 _END_S_PER_ROW = 1e-5
+_END_S_PER_TRIAL = 0.03  # several scores each; few of the planned ones may have trained
 _USED = 0.8
 """The share of its time in which a model is planned to be ready: machines differ."""
 _FEWEST_S = 4.0
@@ -32,10 +33,10 @@ MOST_REPEATS = 12
 MOST_REPEATS_OF_FOLDS = 6
 
 
-def training_ends(deadline: float, schema: TableSchema, models: int) -> float:
+def training_ends(deadline: float, schema: TableSchema, models: int, trials: int) -> float:
     """When all trials have to be done, so that the result is there at `deadline`."""
     rows = schema.splits["valid"] + schema.splits["test"]
-    return deadline - (_END_S + _END_S_PER_ROW * rows) * max(1.0, models / 3)
+    return deadline - (_END_S + _END_S_PER_ROW * rows) * max(1.0, models / 3) - _END_S_PER_TRIAL * trials
 
 
 def explained_s(limit_s: float) -> float:

@@ -49,8 +49,18 @@ class TrialSpec(Record):
 
 
 def of_first_seed(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-    """Those that a limited time is planned for; trials of further seeds take what is left of it."""
+    """Those that should train in a limited time; trials of further seeds take what is left of it."""
     return [spec for spec in trials if spec.seed == min(spec.seed for spec in trials)]
+
+
+_SHARING_FOLDS = 2  # more would leave slow models too little time to learn anything
+
+
+def sharing_time(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+    """Those of the first seed, and of the first folds, that share a limited time."""
+    first = of_first_seed(trials)
+    folds = sorted({spec.fold or 0 for spec in first})[:_SHARING_FOLDS]
+    return [spec for spec in first if (spec.fold or 0) in folds]
 
 
 TUNED = "-tuned"
