@@ -26,7 +26,7 @@ from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.neural.nets.inputs import PiecewiseEmbeddings
-from sparkgpu.neural.nets.network import TabularNet
+from sparkgpu.neural.nets.network import TabularNet, find_network
 from sparkgpu.neural.training.memory import TOO_LARGE
 from sparkgpu.neural.training.optimizer import Recipe, learns_by_muon
 
@@ -59,7 +59,7 @@ def plan_memory(
     Raises `TrialError` if not even one row fits.
     """
     assert isinstance(model.net, TabularNet)
-    shadow = _Shadow(model, num_codes, dtype)
+    shadow = _Shadow(model, num_codes, dtype, looks_up=find_network(config).looks_up)
     lasting = _lasting(model.net, config, recipe) // shards
     free = int(budget_bytes / _SLACK) - table_bytes - lasting
     micro_rows, step_bytes = config.micro_batch_size, 0
@@ -102,7 +102,9 @@ def _lasting(net: TabularNet, config: NeuralParameters, recipe: Recipe) -> int:
 class _Shadow:
     """A copy of a model whose tensors have shapes and no memory."""
 
-    def __init__(self, model: TabularModel, num_codes: int, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self, model: TabularModel, num_codes: int, dtype: torch.dtype | None, *, looks_up: bool = False
+    ) -> None:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._model = copy.deepcopy(model)
         self._dtype = dtype
@@ -111,6 +113,7 @@ class _Shadow:
         assert isinstance(self._model.net, TabularNet)
         self._net = self._model.net
         self._num_codes = num_codes
+        self._looks_up = looks_up
         for module in self._model.modules():
             if isinstance(module, PiecewiseEmbeddings):
                 module.is_exported = True  # a GPU keeps the published form, which takes more
@@ -125,8 +128,9 @@ class _Shadow:
         peak = _Peak()
         with self._mode, peak:
             numeric_BG, codes_BK, target_B = self._rows(rows, self._num_inputs)
+            ids = (torch.zeros(rows, dtype=torch.int64),) if self._looks_up else ()
             with torch.autocast("cpu", dtype=self._dtype, enabled=self._dtype is not None):
-                outputs_BMC = net(numeric_BG, codes_BK)
+                outputs_BMC = net(numeric_BG, codes_BK, *ids)
             torch.autograd.backward(objective.loss(outputs_BMC, target_B).sum())
         for parameter in net.parameters():
             parameter.grad = None

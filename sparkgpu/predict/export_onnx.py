@@ -26,6 +26,7 @@ from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.inputs import PiecewiseEmbeddings
+from sparkgpu.neural.nets.modernnca import Neighbours
 from sparkgpu.neural.nets.tabm import FirstBlock
 from sparkgpu.neural.preprocess import (
     NumericTransform,
@@ -79,7 +80,7 @@ class _Core(nn.Module):
         for module in self.net.modules():
             if isinstance(module, FirstBlock):
                 module.may_merge = False  # it would depend on the number of rows
-            if isinstance(module, PiecewiseEmbeddings):
+            if isinstance(module, PiecewiseEmbeddings | Neighbours):
                 module.is_exported = True
 
     def forward(self, raw_BF: Tensor, codes_BK: Tensor) -> Tensor:

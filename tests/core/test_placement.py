@@ -60,6 +60,8 @@ def test_hybrids_have_copies_of_the_network_each_cut() -> None:
         ({"compile": True}, "fsdp", 2, "and neural.compile exclude each other", 'with "single" or "ddp"'),
         ({"activation_checkpointing": True}, "pp", 2, "and neural.activation_checkpointing exclude",
          "a smaller neural.micro_batch_size"),
+        ({"architecture": "modernnca", "hidden": (64, 64, 64, 64)}, "pp", 2,
+         'cannot cut neural.architecture = "modernnca"', 'choose "single" or "ddp"'),
     ],
 )  # fmt: skip
 def test_what_a_strategy_cannot_split_is_refused_up_front(

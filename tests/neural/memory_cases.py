@@ -28,12 +28,13 @@ from sparkgpu.neural.model import TabularModel
 from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.neural.rows.fitted import pool_rows
+from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.neural.training.optimizer import make_optimizer
 
 GIB = 2**30
 NUM_CODES = 3
-ARCHITECTURES = ("tabm", "realmlp", "mlp", "resnet")
+ARCHITECTURES = ("tabm", "realmlp", "mlp", "resnet", "modernnca")
 PRESETS: tuple[Preset, ...] = ("fast", "balanced", "best")
 ROWS, COLUMNS, CARDS = (10_000, 100_000, 1_000_000), (30, 200, 1_000), (8, 16, 24, 80)
 _SHARE_RESIDENT = 0.6
@@ -94,7 +95,16 @@ def model_of(case: Case, config: NeuralParameters) -> TabularModel:
     )
     transform = find_network(config).transform.fit(raw_NF, generator=torch.Generator().manual_seed(0))
     shape = input_shape(config, transform, (3,) * NUM_CODES, 2)
-    return TabularModel(transform, build_net(config, shape), Objective(task="binary"))
+    net, network = build_net(config, shape), find_network(config)
+    if network.looks_up and network.start is not None:
+        kept = min(case.rows, network.start_rows)
+        made = ResidentRows(
+            numeric_NG=torch.zeros(kept, transform.num_outputs), weight_N=None,
+            codes_NK=torch.zeros(kept, NUM_CODES, dtype=torch.int32),
+            target_N=torch.zeros(kept, dtype=torch.int64), row_id_N=torch.arange(kept),
+        )  # fmt: skip
+        network.start(net, made)
+    return TabularModel(transform, net, Objective(task="binary"))
 
 
 def examine(case: Case, model: TabularModel | None = None) -> Found:
@@ -146,8 +156,9 @@ def _tracked(
             place = Place(seed=0, step=0, first_row=0, batch_rows=config.batch_size)
             set_place(dropouts(net), place)
             numbers, codes, target = (tensor[: plan.micro_rows].clone() for tensor in tables[0])
+            ids = (torch.arange(len(numbers)),) if find_network(config).looks_up else ()
             with torch.autocast("cpu", dtype=torch.bfloat16):
-                outputs = net(numbers, codes)
+                outputs = net(numbers, codes, *ids)
             torch.autograd.backward(model.objective.loss(outputs, target).sum())
             del outputs
             for parameter in net.parameters():

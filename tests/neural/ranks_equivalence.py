@@ -54,6 +54,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "resnet": {"architecture": "resnet", "hidden": (16, 16, 16, 16)},
     "realmlp": {"architecture": "realmlp", "hidden": (16, 16, 16, 16), "learning_rate": 0.04},
+    "modernnca": {
+        "architecture": "modernnca", "hidden": (8, 16), "embedding_dim": 4, "micro_batch_size": 11,
+        "learning_rate": 1e-3,
+    },
 }  # fmt: skip
 TASKS = {"mlp": "binary", "mlp, odd depth": "regression", "tabm": "binary", "tabm, odd depth": "regression"}
 NUM_LEVELS = (3, 50, 7)
@@ -62,12 +66,14 @@ BINS = (*(torch.linspace(-2.0, 2.0, 7) for _ in range(4)), torch.tensor([0.0, 1.
 
 def supports(case: str, strategy: str) -> bool:
     """Whether a case is made for a strategy; the configuration refuses the others."""
+    if CASES[case]["architecture"] == "modernnca":
+        return strategy == "ddp"
     if strategy in ("pp", "dp_pp"):
         return not CASES[case].get("activation_checkpointing")
     return not (strategy in ("tp", "dp_tp") and CASES[case]["architecture"] == "realmlp")
 
 
-def rows(number: int, task: str, seed: int) -> ResidentRows:
+def rows(number: int, task: str, seed: int, *, with_ids: bool = False) -> ResidentRows:
     generator = torch.Generator().manual_seed(seed)
     numeric = torch.randn((number, 5), generator=generator)
     codes = torch.stack(
@@ -78,7 +84,14 @@ def rows(number: int, task: str, seed: int) -> ResidentRows:
     if task == "binary":
         target = target.clamp(max=1)
     weight = torch.rand(number, generator=generator) + 0.5
-    return ResidentRows(numeric_NG=numeric, codes_NK=codes, target_N=target, weight_N=weight / weight.mean())
+    return ResidentRows(
+        numeric_NG=numeric, codes_NK=codes, target_N=target, weight_N=weight / weight.mean(),
+        row_id_N=torch.arange(number) if with_ids else None,
+    )  # fmt: skip
+
+
+def train_rows(config: NeuralParameters, task: str) -> ResidentRows:
+    return rows(299, task, 1, with_ids=find_network(config).looks_up)
 
 
 def gradients(strategy: Strategy) -> dict[str, Tensor]:
@@ -102,7 +115,10 @@ def spread(strategy: Strategy, config: NeuralParameters, task: str = "binary") -
     num_outputs = {"binary": 2, "regression": 1}.get(task, 3)
     shape = InputShape(num_numeric=5, num_levels=NUM_LEVELS, num_outputs=num_outputs, bins=BINS)
     torch.manual_seed(3)
-    strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
+    net, network = build_net(config, shape), find_network(config)
+    if network.looks_up and network.start is not None:
+        network.start(net, train_rows(config, task))
+    strategy.spread(net, Objective(task=task))  # type: ignore[arg-type]
     return strategy
 
 
@@ -116,7 +132,7 @@ def train(
     """Train the network that the strategy holds."""
     return Training(
         strategy=strategy,
-        source=ResidentSource(rows=rows(299, task, 1)),
+        source=ResidentSource(rows=train_rows(config, task)),
         valid_rows=rows(101, task, 2),
         config=config,
         recipe=find_network(config).recipe,
@@ -131,7 +147,7 @@ def trained(
 ) -> tuple[dict[str, Tensor], TrainingState, dict[str, Tensor]]:
     """The first batch's gradients, the training, and the final weights."""
     spread(strategy, config, task).module.train()
-    source = ResidentSource(rows=rows(299, task, 1))
+    source = ResidentSource(rows=train_rows(config, task))
     (batch, number), *_ = source.batches(seed=9, epoch=1, batch_size=64, first=0, part=strategy.part)
     place = Place(seed=9, step=0, first_row=strategy.part(number).start, batch_rows=number)
     strategy.backward(batch, place)

@@ -70,7 +70,7 @@ def training(folder: Path, epochs: int) -> TrainingState:
     return train(spread(alone(), parameters()), parameters(epochs=epochs), checkpoints=checkpoints)
 
 
-@pytest.mark.parametrize("case", ["mlp", "tabm", "tabm, odd depth", "resnet", "realmlp"])
+@pytest.mark.parametrize("case", ["mlp", "tabm", "tabm, odd depth", "resnet", "realmlp", "modernnca"])
 def test_a_network_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(tmp_path: Path, case: str) -> None:
     config = parameters(**{**CASES[case], "epochs": 3})
 

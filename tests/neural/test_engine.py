@@ -21,6 +21,7 @@ from sparkgpu.neural.model import load_model
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "mlp": {},
     "resnet": {"hidden": (32, 32)},
+    "modernnca": {"hidden": (16, 32), "embedding_dim": 8},
     "realmlp": {"hidden": (32, 32)},
     "tabm": {"hidden": (32, 16), "members": 4, "num_bins": 16, "embedding_dim": 4},
     "tabm, cosine": {
@@ -32,8 +33,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("task", "architecture"),
-    [*(("binary", name) for name in ARCHITECTURES), ("multiclass", "tabm"), ("regression", "realmlp"),
-     ("regression", "tabm"),
+    [*(("binary", name) for name in ARCHITECTURES), ("multiclass", "tabm"), ("multiclass", "modernnca"),
+     ("regression", "realmlp"), ("regression", "tabm"), ("regression", "modernnca"),
      *(pytest.param("regression", name, marks=pytest.mark.slow) for name in ("mlp", "resnet")),
      pytest.param("regression", "tabm, cosine", marks=pytest.mark.slow)],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from planted import parameters
 
 from sparkgpu.neural.nets.network import InputShape, build_net
 from sparkgpu.neural.nets.realmlp import ScaledOneHot, start_realmlp
+from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.training.checkpoint import CurvePoint
 from sparkgpu.neural.training.objective import Objective
 
@@ -44,8 +45,9 @@ def test_each_layer_starts_with_outputs_that_vary_by_one_and_none_is_zero() -> N
     torch.manual_seed(0)
     net = build_net(parameters(architecture="realmlp", hidden=(32, 24), dropout=0.1), SHAPE).eval()
     numeric, codes = rows()
+    made = ResidentRows(numeric_NG=numeric, codes_NK=codes, target_N=torch.zeros(ROWS), weight_N=None)
     with torch.no_grad():
-        start_realmlp(net, numeric, codes)
+        start_realmlp(net, made)
         hidden = net.input(numeric, codes)
         for block in net.blocks.values():
             before = block.linear(hidden)

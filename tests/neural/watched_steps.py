@@ -44,6 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mlp": {"architecture": "mlp", "hidden": (16, 16)},
     "mlp, micro-batches": {"architecture": "mlp", "hidden": (16, 16), "micro_batch_size": 12},
     "resnet": {"architecture": "resnet", "hidden": (16, 16)},
+    "modernnca": {"architecture": "modernnca", "hidden": (8, 16), "embedding_dim": 3},
 }  # fmt: skip
 
 
@@ -151,13 +152,14 @@ def trained(
     random = torch.Generator().manual_seed(0)
     codes = [torch.randint(-1, n, (ROWS,), generator=random, dtype=torch.int32) for n in LEVELS]
     target = torch.randn(ROWS, generator=random)
+    network = find_network(config)
     rows = ResidentRows(
         numeric_NG=torch.randn((ROWS, 4), generator=random),
         codes_NK=torch.stack(codes, 1),
         target_N=target if task == "regression" else (target > 0).long(),
         weight_N=torch.rand(ROWS, generator=random) if weighted else None,
+        row_id_N=torch.arange(ROWS) if network.looks_up else None,
     )
-    network = find_network(config)
     edges = (*(torch.linspace(-2.0, 2.0, config.num_bins + 1) for _ in range(3)), torch.tensor([0.0, 1.0]))
     shape = InputShape(
         num_numeric=4,
@@ -167,7 +169,10 @@ def trained(
     )
     torch.manual_seed(0)
     strategy = Unread(RankPlace(device=device, precision=Precision(device_type="cpu", dtype=precision)))
-    strategy.spread(build_net(config, shape), Objective(task=task))  # type: ignore[arg-type]
+    net = build_net(config, shape)
+    if network.looks_up and network.start is not None:
+        network.start(net, rows)
+    strategy.spread(net, Objective(task=task))  # type: ignore[arg-type]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a second gains nothing here, and costs much time where the cores are busy
     try:

@@ -50,6 +50,7 @@ MODELS = {
     "realmlp": ("torch", {**NETWORK, "neural.architecture": "realmlp"}),
     "mlp": ("torch", {**NETWORK, "neural.architecture": "mlp"}),
     "resnet": ("torch", {**NETWORK, "neural.architecture": "resnet"}),
+    "modernnca": ("torch", {**NETWORK, "neural.architecture": "modernnca", "neural.embedding_dim": 4}),
 }  # fmt: skip
 
 

@@ -101,6 +101,11 @@ def check_strategy(config: NeuralConfig, strategy: str, num_devices: int, *, nod
             f'{asked} stays within one process, but cluster.nodes = {nodes}; choose "ddp" or another that '
             "has a process for each device, or set cluster.nodes = 1."
         )
+    if NETWORKS.find(config.architecture).whole and strategy not in ("single", "dp", "ddp"):
+        raise ConfigError(
+            f'{asked} cannot cut neural.architecture = "{config.architecture}", which looks up training rows '
+            'on each device; choose "single" or "ddp" for it.'
+        )
     if config.compile and not entry.compiles:
         raise ConfigError(f'{asked} and neural.compile exclude each other; compile with "single" or "ddp".')
     if config.precision == "float16" and not entry.scales_losses:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -19,6 +20,9 @@ from sparkgpu.core.config.registry.networks import NETWORKS
 from sparkgpu.neural.nets.dropout import number_layers
 from sparkgpu.neural.preprocess import NumericTransform, QuantileNormal
 from sparkgpu.neural.training.optimizer import Recipe
+
+if TYPE_CHECKING:
+    from sparkgpu.neural.rows.resident import ResidentRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,11 @@ class TabularNet(nn.Module):
         """Whether to compute the blocks' activations again for the gradient instead of keeping them."""
 
     def forward(self, *x: Tensor) -> Tensor:
+        hidden = self.hidden(*x)
+        return self.output(hidden) if self.output is not None else hidden
+
+    def hidden(self, *x: Tensor) -> Tensor:
+        """What the output layer gets."""
         hidden: Tensor = self.input(*x) if self.input is not None else x[0]
         for block in self.blocks.values():
             if self.recompute and self.training:
@@ -58,7 +67,7 @@ class TabularNet(nn.Module):
                 hidden = checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=False)
             else:
                 hidden = block(hidden)
-        return self.output(hidden) if self.output is not None else hidden
+        return hidden
 
 
 class Members(nn.Module):
@@ -80,14 +89,17 @@ class Network:
     `build` makes it from the table's shape; `transform` brings numbers to its scale; `recipe` is how its
     authors train it. `bins` finds edges for its embeddings of numbers, from quantiles of the prepared columns
     and the maximal number of bins; None if it has no such embeddings. `start` changes a new network to suit
-    training rows, given their prepared numbers and codes; None if its initial weights need none.
+    some prepared training rows, at most `start_rows`, which are on the CPU; None if it needs none. One that
+    `looks_up` these rows later gets the ids of a step's rows as a third input.
     """
 
     build: Callable[[InputShape, NeuralParameters], TabularNet]
     transform: type[NumericTransform] = QuantileNormal
     recipe: Recipe = field(default_factory=Recipe)
     bins: Callable[[Tensor, int], tuple[Tensor, ...]] | None = None
-    start: Callable[[TabularNet, Tensor, Tensor], None] | None = None
+    start: Callable[[TabularNet, ResidentRows], None] | None = None
+    start_rows: int = 10_000
+    looks_up: bool = False
 
 
 def find_network(parameters: NeuralParameters) -> Network:

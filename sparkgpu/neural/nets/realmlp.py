@@ -21,6 +21,7 @@ from sparkgpu.neural.nets.inputs import CategoryEmbeddings, Columns
 from sparkgpu.neural.nets.mlp import MLPBlock
 from sparkgpu.neural.nets.network import InputShape, Members, Network, TabularNet
 from sparkgpu.neural.preprocess import RobustClip, bend, middle_and_unit
+from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.training.optimizer import Recipe
 
 _MOST_ONE_HOT = 8  # a column with more levels is embedded
@@ -185,13 +186,13 @@ def build_realmlp(shape: InputShape, parameters: NeuralParameters) -> TabularNet
     return TabularNet(first, blocks, Members(NTKLinear(hidden[-1], shape.num_outputs)))
 
 
-def start_realmlp(net: TabularNet, numeric_BG: Tensor, codes_BK: Tensor) -> None:
+def start_realmlp(net: TabularNet, rows: ResidentRows) -> None:
     """Fit the network's scales, weights and biases to training rows, from the first layer to the last."""
     first, last = net.input, net.output
     assert isinstance(first, RealMLPInput) and isinstance(last, Members)
     if first.one_hot is not None:
-        first.one_hot.fit(first.few(codes_BK))
-    hidden_BD = first(numeric_BG, codes_BK)
+        first.one_hot.fit(first.few(rows.codes_NK))
+    hidden_BD = first(rows.numeric_NG, rows.codes_NK)
     for block in net.blocks.values():
         assert isinstance(block, MLPBlock) and isinstance(block.linear, NTKLinear)
         block.linear.fit(hidden_BD)

@@ -41,7 +41,7 @@ class FittedRows:
         network = find_network(config)
         budget = card.budget_bytes if card is not None else None
         self.residence, reason = place_rows(config, schema, schema.splits["train"], device, budget)
-        self.notes = (reason,) if reason else ()
+        self.notes: tuple[str, ...] = (reason,) if reason else ()
         sampled = torch.Generator().manual_seed(spec.seed)
         is_stream = self.residence == "stream"
         rows = read_rows(paths, schema, "train", fold=spec.fold, features=not is_stream)
@@ -60,10 +60,16 @@ class FittedRows:
                 objective=self.objective,
                 mean_weight=mean_weight(rows.weight_N),
                 pool_rows=self._pool_rows,
+                with_ids=network.looks_up,
                 device=device,
             )
         else:
-            raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
+            raw = raw_rows(
+                rows,
+                self.objective,
+                mean_weight=mean_weight(rows.weight_N),
+                with_ids=network.looks_up,
+            ).to(device)
             del rows
             self.transform = network.transform.fit(raw.numeric_NG, generator=sampled)
             raw = raw.prepared(self.transform)

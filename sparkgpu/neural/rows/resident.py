@@ -24,15 +24,22 @@ from sparkgpu.neural.training.objective import Objective
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentRows:
-    """Prepared rows on one device. Weights, if any, have a mean of 1."""
+    """Prepared rows on one device. Weights, if any, have a mean of 1. Ids are there for nets that look up."""
 
     numeric_NG: Tensor
     codes_NK: Tensor
     target_N: Tensor
     weight_N: Tensor | None
+    row_id_N: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.target_N)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What a network gets of them."""
+        own = (self.numeric_NG, self.codes_NK)
+        return own if self.row_id_N is None else (*own, self.row_id_N)
 
     @property
     def num_bytes(self) -> int:
@@ -91,7 +98,7 @@ def raw_tensors(rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(rows.numeric_NF).to(device), torch.from_numpy(rows.codes_NK).to(device)
 
 
-def raw_rows(rows: Rows, objective: Objective, *, mean_weight: float) -> ResidentRows:
+def raw_rows(rows: Rows, objective: Objective, *, mean_weight: float, with_ids: bool = False) -> ResidentRows:
     """Rows on the CPU in the form that the loss takes, with raw numbers."""
     weight_N = None
     if rows.weight_N is not None and mean_weight > 0:
@@ -101,6 +108,7 @@ def raw_rows(rows: Rows, objective: Objective, *, mean_weight: float) -> Residen
         codes_NK=torch.from_numpy(rows.codes_NK),
         target_N=objective.targets(rows.label_N),
         weight_N=weight_N,
+        row_id_N=torch.from_numpy(rows.row_id_N) if with_ids else None,
     )
 
 

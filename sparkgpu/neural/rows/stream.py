@@ -39,6 +39,7 @@ class StreamedSource:
         mean_weight: float,
         pool_rows: int,
         device: torch.device,
+        with_ids: bool = False,
     ) -> None:
         self._groups = groups
         self._rows = rows
@@ -46,6 +47,7 @@ class StreamedSource:
         self._objective = objective
         self._mean_weight = mean_weight
         self._pool_rows = pool_rows
+        self._with_ids = with_ids
         self._device = device
 
     def __len__(self) -> int:
@@ -73,7 +75,7 @@ class StreamedSource:
 
     def _ready(self, rows: Rows) -> ResidentRows:
         """In the thread: prepared for a CPU, or raw in pinned memory for a GPU, which prepares it."""
-        raw = raw_rows(rows, self._objective, mean_weight=self._mean_weight)
+        raw = raw_rows(rows, self._objective, mean_weight=self._mean_weight, with_ids=self._with_ids)
         return raw.prepared(self._transform) if self._device.type == "cpu" else raw.pinned()
 
 

@@ -106,7 +106,7 @@ class Strategy:
         """
         set_place(self._dropouts, place)
         with self.precision.autocast():
-            outputs_BMC = self.module(batch.numeric_NG, batch.codes_NK)
+            outputs_BMC = self.module(*batch.inputs)
         loss_B = batch.weighted(self.objective.loss(outputs_BMC, batch.target_N))
         total = loss_B.sum()
         # To give `backward` the factor would save three small operations, but torch then loads sympy (0.4 s).
@@ -153,7 +153,7 @@ class Strategy:
         return self.eval_rows
 
     def _summed_loss(self, rows: ResidentRows) -> Tensor:
-        outputs_BMC = self.module(rows.numeric_NG, rows.codes_NK)
+        outputs_BMC = self.module(*rows.inputs)
         return rows.weighted(self._measure(outputs_BMC, rows.target_N)).sum(dtype=torch.float64)
 
     def sum_over_parts(self, value: Tensor) -> float:

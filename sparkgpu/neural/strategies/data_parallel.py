@@ -57,13 +57,13 @@ class _OwnRows(nn.Module):
         self.micro_rows = 0
         self._num_devices = num_devices
 
-    def forward(self, numeric_BG: Tensor, codes_BK: Tensor) -> Tensor:
+    def forward(self, *x: Tensor) -> Tensor:
         if self.training:
-            index = numeric_BG.device.index or 0
+            index = x[0].device.index or 0
             for module in self.net.modules():
                 if isinstance(module, Dropout) and module.place is not None:
                     module.place = device_place(module.place, self.micro_rows, self._num_devices, index)
-        out: Tensor = self.net(numeric_BG, codes_BK)
+        out: Tensor = self.net(*x)
         return out
 
 

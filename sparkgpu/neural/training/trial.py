@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from sparkgpu.neural.gpu_share import Card
 
 _REPORT_EVERY_S = 0.4
-_START_ROWS = 10_000
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
 
 
@@ -239,15 +238,18 @@ def _train(
 
 def _start_at_rows(net: TabularNet, trial: NeuralTrial, fitted: FittedRows) -> None:
     """Let a network whose initial weights depend on training rows see some: the same ones on each rank."""
-    start = find_network(trial.parameters).start
-    if start is None:
+    network = find_network(trial.parameters)
+    if network.start is None:
         return
-    drawn = fitted.source.batches(seed=trial.spec.seed, epoch=0, batch_size=_START_ROWS, first=0, part=slice)
+    most = network.start_rows
+    drawn = fitted.source.batches(seed=trial.spec.seed, epoch=0, batch_size=most, first=0, part=slice)
     rows, _ = next(drawn)
     net.eval()
     with torch.no_grad():
-        start(net, rows.numeric_NG.cpu(), rows.codes_NK.cpu())
+        network.start(net, rows.to(torch.device("cpu")))
     net.train()
+    if network.looks_up and len(rows) < fitted.num_train_rows:
+        fitted.notes += (f"it looks up {len(rows):,} of the {fitted.num_train_rows:,} training rows",)
 
 
 def _resources(strategy: Strategy) -> list[dict[str, Any]]:

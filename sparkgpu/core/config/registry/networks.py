@@ -27,7 +27,8 @@ class NetworkEntry(Entry):
     for about 6,500 steps.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
-    ``inner``, by the inner width of each block; None, not at all. With `bfloat16_on_amx` it trains in
+    ``inner``, by the inner width of each block; None, not at all. If it is `whole`, a device must hold all of
+    it, so nothing cuts it. With `bfloat16_on_amx` it trains in
     bfloat16 on a CPU with AMX where nobody asks for a format, because that measured faster and no worse.
     `search` holds the settings that ``--search`` tries.
     """
@@ -42,6 +43,7 @@ class NetworkEntry(Entry):
     on_regression: Defaults = field(default_factory=dict)
     on_multiclass: Defaults = field(default_factory=dict)
     tensor_parallel: Literal["pairs", "inner"] | None = None
+    whole: bool = False
     bfloat16_on_amx: bool = False
     search: SearchSpace = field(default_factory=dict)
 
@@ -148,7 +150,29 @@ _RESNET = NetworkEntry(
     tensor_parallel="inner",
     search=_SEARCH_PLAIN,
 )
+# By the defaults of its authors' toolbox, and float32, since distances lose what bfloat16 rounds.
+_MODERNNCA = NetworkEntry(
+    name="modernnca",
+    load="sparkgpu.neural.nets.modernnca:NETWORK",
+    learning={
+        "learning_rate": 1e-2, "weight_decay": 2e-4, "schedule": "constant", "batch_size": 1024,
+        "hidden": (128,), "embedding_dim": 34, "dropout": 0.0, "precision": "float32",
+    },
+    presets={
+        "fast": {"epochs": 30, "patience": 8},
+        "balanced": {"epochs": 200, "patience": 20},
+        "best": {"epochs": 200, "patience": 20},
+    },
+    fast_on_many_rows={"epochs": 6, "patience": 3},
+    whole=True,
+    search={
+        "learning_rate": Range(low=1e-3, high=3e-2, log=True),
+        "weight_decay": Range(low=1e-6, high=1e-3, log=True),
+        "hidden": Choice(((64,), (128,), (256,), (128, 512), (256, 512))),
+        "embedding_dim": Range(low=16, high=64, whole=True),
+    },
+)  # fmt: skip
 
 NETWORKS: Registry[NetworkEntry] = Registry(
-    "sparkgpu.networks", NetworkEntry, (_TABM, _REALMLP, _MLP, _RESNET)
+    "sparkgpu.networks", NetworkEntry, (_TABM, _REALMLP, _MLP, _RESNET, _MODERNNCA)
 )
