@@ -2,7 +2,8 @@
 
 A lane's H2O reads the table in place (`frames`), a cloud of nodes parses it (`cloud_frames`). On one node the
 rows are in the order of their ids, because subsampling picks by position. H2O silently trains on the CPU if
-it cannot use the GPU. Here a GPU trial succeeds only if the native library reports ``gpu_hist``.
+it cannot use the GPU. Here a GPU trial succeeds only if H2O asked its library for ``gpu_hist``; that NVML saw
+the JVM on the GPU meanwhile is the second proof (`sparkgpu.runs.caveats.nvml_proof`).
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class H2OXGBoost:
             out_of_time=until is not None and not is_done,
             native_parameters=native,
             device_proof={
-                "tree_method": native.get("tree_method"),
+                "tree_method_asked": native.get("tree_method"),
                 "backend": actual.get("backend"),
                 "gpu_id": actual.get("gpu_id"),
                 "cuda_visible_devices": trial.lane.cuda_visible_devices,
@@ -237,6 +238,7 @@ def _verified(predicted: _Values, trial: TreesTrial, java: JVMView) -> SavedMode
 def _check_device(trial: TreesTrial, native: Mapping[str, str]) -> None:
     if trial.parameters.on_gpu and native.get("tree_method") != "gpu_hist":
         raise DeviceError(
-            f"{trial.name}: gpu_hist was asked for, but XGBoost trained with {native.get('tree_method')!r}. "
-            "Search the lane's log for the GPU library; to train on the CPU, set trees.tree_method to hist."
+            f"{trial.name}: gpu_hist was asked for, but H2O asked its library for "
+            f"{native.get('tree_method')!r}. Search the lane's log for the GPU library; to train on "
+            "the CPU, set trees.tree_method to hist."
         )

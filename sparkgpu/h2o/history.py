@@ -54,7 +54,7 @@ class WatchedHistory:
 
 
 def native_parameters(output: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters that the native library reports (name to value)."""
+    """The parameters that H2O handed to its native library (name to value); the library itself tells none."""
     found = output.get("native_parameters")
     return {str(row[-2]): str(row[-1]) for row in found.cell_values} if found is not None else {}
 

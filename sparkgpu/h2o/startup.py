@@ -105,7 +105,7 @@ def catalog_class_path() -> list[str]:
 
 def archive_path(java_home: Path) -> Path:
     """The path of the class archive for this Java and class path (it may not exist)."""
-    return _kept(f"classes-{_digest(java_home, *map(Path, class_path()))}.jsa")
+    return kept(f"classes-{digest_of(java_home, *map(Path, class_path()))}.jsa")
 
 
 def native_library() -> Path:
@@ -114,11 +114,11 @@ def native_library() -> Path:
     Each JVM would otherwise unpack its 150 MB anew, which takes 1.4 s of a processor. H2O looks in
     ``java.library.path`` before its jar, so a JVM without the kept copy works, too.
     """
-    return _kept(f"library-{_digest(assembly_jar())}") / NATIVE_LIBRARY
+    return kept(f"library-{digest_of(assembly_jar())}") / NATIVE_LIBRARY
 
 
-def _digest(*files: Path) -> str:
-    """Of everything that must match, so that what was made for another version is never found."""
+def digest_of(*files: Path) -> str:
+    """A name of everything that must match, so that what was made for another version is never found."""
     digest = hashlib.sha256()
     for file in files:
         stat = file.stat()
@@ -126,7 +126,7 @@ def _digest(*files: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _kept(name: str) -> Path:
+def kept(name: str) -> Path:
     """Where later starts find it: beside its packages if that folder is writable, else in a cache."""
     shared = Path(sys.prefix) / "share" / "sparkgpu" / name
     if shared.exists() or os.access(sys.prefix, os.W_OK):

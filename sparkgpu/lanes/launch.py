@@ -32,6 +32,7 @@ from sparkgpu.core.rundir.events import Event, EventReader, EventWriter
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.source import Source
+from sparkgpu.h2o.proven import cuda_cache
 
 _RESTARTED = "; started once more"
 # Faults of native code; SIGKILL is none of them, since the kernel sends it when memory runs out.
@@ -153,6 +154,9 @@ def start_lane(
     """Start the workers of one lane that have work."""
     folder = paths.lane(lane.index)
     folder.root.mkdir(parents=True, exist_ok=True)
+    if lane.cuda_visible_devices:
+        with suppress(OSError):  # then the driver translates again
+            cuda_cache().mkdir(parents=True, exist_ok=True)
     write_json(folder.lane, lane)
     workers = []
     for branch in BRANCHES:
@@ -231,6 +235,9 @@ def lane_environment(
         **(_ONE_MACHINE if branch == "neural" and nodes == 1 else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": visible,
+        # What the driver translated for a newer card. Its usual place is lost in containers, and too small.
+        "CUDA_CACHE_PATH": environ.get("CUDA_CACHE_PATH", str(cuda_cache())),
+        "CUDA_CACHE_MAXSIZE": environ.get("CUDA_CACHE_MAXSIZE", str(4 * 2**30)),
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": "1",

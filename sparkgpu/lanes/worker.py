@@ -230,8 +230,7 @@ class Work:
         if self._probed is None:
             from sparkgpu.h2o.probe import why_not_on_gpu
 
-            with self.events.phase("probing H2O on the GPU"):
-                self._probed = why_not_on_gpu() or ""
+            self._probed = why_not_on_gpu(self.events) or ""
         if not self._probed:
             return spec, ()
         what = f"{spec.engine} does not train on {self.lane.device_name}: {self._probed.rstrip('.')}"

@@ -18,7 +18,7 @@ from sparkgpu.core.config.registry.engines import BRANCHES, Branch
 from sparkgpu.core.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.core.host.processes import end_groups
 from sparkgpu.core.plan.plan import Plan
-from sparkgpu.core.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_TREES, Event
+from sparkgpu.core.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_PROBE, WAITING_FOR_TREES, Event
 from sparkgpu.core.rundir.files import read_json, write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.source import Source
@@ -100,7 +100,7 @@ class WorkerSupervisor:
         """Whether its silence means nothing: it waits for another worker, which is watched instead."""
         if not table_seen and not worker.prepares:
             return worker.start is not None
-        return worker.phase in (WAITING_FOR_TREES, WAITING_FOR_NETWORK)
+        return worker.phase in (WAITING_FOR_TREES, WAITING_FOR_NETWORK, WAITING_FOR_PROBE)
 
     def _mend(self, worker: Worker, fault: str) -> None:
         """Start a worker that hung once more unless that was done before."""

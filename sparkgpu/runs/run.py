@@ -37,6 +37,7 @@ from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
+from sparkgpu.h2o.proven import is_proven
 from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervised_driver
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.worker_supervisor import WorkerSupervisor, supervised_workers
@@ -227,10 +228,10 @@ def _run_here(asked: _Asked) -> RunOutcome:
     if config.cluster.nodes > 1 and not asked.dry_run:
         launcher_words(environ)  # refuse now, not when the table is ready
     with reserved_ports(len(devices)) as ports:
-        cuda_engine = engine_with_cuda() if devices[0].kind == "cuda" else None
+        on_gpu = devices[0].kind == "cuda"
         plan = make_plan(
-            config, asked.machine, devices, ports, cuda_engine=cuda_engine, started=asked.started,
-            source=asked.source,
+            config, asked.machine, devices, ports, cuda_engine=engine_with_cuda() if on_gpu else None,
+            proven=on_gpu and is_proven(asked.machine, devices), started=asked.started, source=asked.source,
         )  # fmt: skip
         if asked.dry_run:
             asked.show(asked.known(plan))

@@ -61,6 +61,9 @@ def test_where_h2o_fails_on_a_gpu_the_installed_engine_with_cuda_takes_its_place
         assert (trial.probed, trial.otherwise) == (is_tree, "xgboost" if is_tree else None)
     assert plan.reasons["engine"].endswith("; where that fails, xgboost")
     assert not any(trial.probed for trial in plan_of("devices.cpu_lanes=2").trials)
+    known = plan_of("devices.gpus=all", gpus=4, cuda_engine="xgboost", proven=True)
+    assert not any(trial.probed or trial.otherwise for trial in known.trials)
+    assert known.reasons["engine"] == "h2o-xgboost, which trained on such a GPU with this driver before"
 
 
 def test_the_plan_says_that_networks_use_the_processors_unit_for_bfloat16() -> None:

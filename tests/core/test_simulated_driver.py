@@ -276,6 +276,29 @@ def test_a_card_that_falls_off_the_bus_ends_no_monitor(simulate, tmp_path: Path)
     assert other.gpu_power_w == 250.0
 
 
+SEEN = """
+import os, sys
+from sparkgpu.core.host.gpus import is_on_gpu
+machine = open(os.environ["SIMULATED_NVML"]).read()
+for running in ([], [os.getpid(), 1], [1], [1, 2**22 + 1]):
+    lines = [f"process|GPU-0000-00|{pid}" for pid in running]
+    open(os.environ["SIMULATED_NVML"], "w").write("\\n".join([machine.strip(), *lines]))
+    print(is_on_gpu("GPU-0000-00", {os.getpid(), 2**22 + 5}), is_on_gpu("GPU-9", {os.getpid()}))
+"""
+
+
+def test_nvml_tells_whether_a_process_is_on_a_gpu_unless_it_numbers_processes_as_the_host(simulate) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SEEN],
+        env=simulate(gpu(0)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ended.stdout.split("\n") == ["None None", "True None", "False None", "None None", ""]
+
+
 SAMPLER = """
 import os, subprocess, sys, time
 from pathlib import Path

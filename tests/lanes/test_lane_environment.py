@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sparkgpu.core.config.registry.engines import Branch
 from sparkgpu.core.plan.plan import LanePlan
+from sparkgpu.h2o.proven import cuda_cache
 from sparkgpu.lanes.launch import lane_environment
 
 LANE = LanePlan(
@@ -29,6 +30,11 @@ def test_a_worker_sees_the_device_and_threads_of_its_lane_alone() -> None:
         lane = LANE.model_copy(update={"device": "cpu", "cuda_visible_devices": visible})
         for outside in ({}, outer):
             assert environment(lane, "neural", outside)["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_what_the_driver_translated_is_kept_where_the_user_says_or_for_all_runs() -> None:
+    assert environment(LANE, "trees", {})["CUDA_CACHE_PATH"] == str(cuda_cache())
+    assert environment(LANE, "trees", {"CUDA_CACHE_PATH": "/mine"})["CUDA_CACHE_PATH"] == "/mine"
 
 
 def test_nothing_of_an_outer_spark_or_torchrun_is_inherited_and_the_rest_is() -> None:

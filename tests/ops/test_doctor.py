@@ -201,7 +201,7 @@ def test_on_cpu_lanes_it_trains_everything_and_leaves_its_page(tmp_path: Path) -
     assert report.status != "failure"
     done = {check.name: check for check in report.deep}
     for lane in range(2):
-        assert done[f"trees on lane {lane}"].found.startswith("CPU: hist, ")
+        assert done[f"trees on lane {lane}"].found.startswith("CPU: H2O asked its library for hist, ")
         assert done[f"neural on lane {lane}"].status == "ok"
     for name in ("float32 on cpu", "all-reduce", "ddp", "fsdp", "tp", "pp"):
         assert done[name].status == "ok", done[name]

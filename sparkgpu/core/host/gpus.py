@@ -6,7 +6,7 @@ alone: one that does not answer, or that this process may not use, hides no othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +92,29 @@ def handles(nvml: Any) -> Iterator[tuple[Gpu, Any]]:
             with suppress(nvml.NVMLError):
                 if gpu.problem is None:
                     yield gpu, nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+
+
+def is_on_gpu(uuid: str, processes: Collection[int]) -> bool | None:
+    """Whether NVML sees one of these processes on a GPU; None if that cannot be told.
+
+    In a container the driver may list nothing, or number processes as its host does.
+    """
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        running = {one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    if running & set(processes):
+        return True
+    return False if running and all(Path(f"/proc/{pid}").exists() for pid in running) else None
 
 
 def answer(nvml: Any, question: str, *arguments: Any) -> Any:

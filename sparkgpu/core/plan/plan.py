@@ -171,12 +171,14 @@ def make_plan(
     ports: tuple[int, ...],
     *,
     cuda_engine: str | None = None,
+    proven: bool = False,
     started: float = 0.0,
     source: Source | None = None,
 ) -> Plan:
     """Plan the run over `devices`, one lane each.
 
-    `ports` holds one base per device, and `cuda_engine` names an installed tree engine with CUDA of its own.
+    `ports` holds one base per device, `cuda_engine` names an installed tree engine with CUDA of its own, and
+    H2O's trees are `proven` to train on the devices.
     `started` is the start of the run in seconds since the epoch, from which a time limit counts. `source` is
     the run's table (None: files of this machine).
     Raises `DeviceError` if the machine is too small for that many lanes.
@@ -228,7 +230,10 @@ def make_plan(
         for name, found in trees.items()
         if on_gpu and found.engine == "auto" and found.tree_method in ("auto", "gpu_hist")
     )
-    if probed:
+    if probed and proven:
+        probed = ()
+        reasons["engine"] = f"{AUTO_ENGINE}, which trained on such a GPU with this driver before"
+    elif probed:
         reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
             f"; where that fails, {cuda_engine}" if cuda_engine else ""
         )

@@ -63,11 +63,10 @@ class FitRecord(Record):
 
     `most_steps` is the number of trees or epochs after which training ends in any case, and `out_of_time`
     tells whether the run's time limit ended it before. If the run calibrates, the predictions are those at
-    `temperature`, and the saved model's own are those at 1. `native_parameters`
-    are the parameters that the native library reports, `device_proof` shows the device on which it ran,
-    `on_gpu` says what that proves, `devices` names the devices, and
-    `parameters` are the requested settings with the engine's names. The trial began and ended at `began_at`
-    and `ended_at`, in seconds since the epoch.
+    `temperature`, and the saved model's own are those at 1. `native_parameters` are the parameters that were
+    handed to the native library, `device_proof` shows the device on which it ran, `on_gpu` says what that
+    proves, `devices` names the devices, and `parameters` are the requested settings with the engine's names.
+    The trial began and ended at `began_at` and `ended_at`, in seconds since the epoch.
     """
 
     trial: Name

@@ -18,6 +18,7 @@ from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted, listed, seconds_text
+from sparkgpu.h2o.proven import is_proven
 from sparkgpu.ops.advise.options import Ways
 from sparkgpu.ops.advise.predict import expected_steps, predict
 from sparkgpu.ops.advise.speed import MachineSpeed, measure_speed
@@ -40,7 +41,8 @@ def advise(config: RunConfig, tell: Callable[[str], None]) -> tuple[AdviceRecord
     on_gpu = devices[0].kind == "cuda"
     plan = make_plan(  # as the run will make it, but that no port is taken for it
         config, machine, devices, tuple(range(len(devices))),
-        cuda_engine=engine_with_cuda() if on_gpu else None, started=time.time(),
+        cuda_engine=engine_with_cuda() if on_gpu else None,
+        proven=on_gpu and is_proven(machine, devices), started=time.time(),
     )  # fmt: skip
     tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:

@@ -31,6 +31,7 @@ from sparkgpu.ops.doctor.check import Check, failure, not_tried, ok, warning
 
 _ROWS = 6_000
 _RUN_S, _PROGRAM_S = 400.0, 120.0
+_FIRST_RUN_S = 1_800.0  # in which the driver may translate H2O's library for a new card
 _SMALL = (
     "trees.ntrees=50", "trees.early_stopping_rounds=0", "neural.architecture=mlp", "neural.hidden=[64,64]",
     "neural.epochs=5", "neural.patience=0", "neural.batch_size=256", "neural.dropout=0.0",
@@ -80,7 +81,7 @@ class Examination:
         """Trees and a network on every device at the same time, with proof."""
         count = len(self._devices)
         self._tell(f"trees and networks on {counted(count, 'device')} at once")
-        run = self._run("lanes", self._devices, *_SMALL, f"repeats={count}")
+        run = self._run("lanes", self._devices, *_SMALL, f"repeats={count}", most_s=_FIRST_RUN_S)
         for (lane, device), model in product(enumerate(self._devices), ("trees", "neural")):
             yield _checked(f"{model} on lane {lane}", _LOG, partial(self._proof, run, model, lane, device))
         if self._on_gpu:
@@ -89,8 +90,12 @@ class Examination:
     def _proof(self, run: Run, model: str, lane: int, device: Device) -> str:
         trial = run.trial(model, lane)
         proof = trial.device_proof
-        shown = proof.get("tree_method") or listed(cast(list[str], proof.get("parameters_device", ())))
+        asked = proof.get("tree_method_asked")
+        shown = f"H2O asked its library for {asked}" if asked else proof.get("device")
+        shown = listed(cast(list[str], proof.get("parameters_device", (shown,))))
         found = f"{device.title}: {shown}, {seconds_text(trial.fit_s)}, {_speed(trial)}"
+        if nvml := proof.get("nvml"):
+            found += f"; NVML: {nvml}"
         if trial.devices != (device.name if self._on_gpu else "cpu",):
             raise TrialError(f"{found}; it trained on {listed(trial.devices)}")
         return found
@@ -133,7 +138,7 @@ class Examination:
             raise TrialError(f"{what}; the sums are wrong")
         return what
 
-    def _run(self, name: str, devices: Sequence[Device], *settings: str) -> Run:
+    def _run(self, name: str, devices: Sequence[Device], *settings: str, most_s: float = _RUN_S) -> Run:
         where = ["--cpu-lanes", str(len(devices))]
         if self._on_gpu:
             where = ["--gpus", ",".join(device.visible for device in devices)]
@@ -141,7 +146,7 @@ class Examination:
             "-m", "sparkgpu", "run", str(self._table), "--target", "y", *where, "--quiet", "--out",
             str(self._folder / name), *(word for setting in settings for word in ("--set", setting)),
         ]  # fmt: skip
-        _, why = _output(command, _RUN_S, os.environ)
+        _, why = _output(command, most_s, os.environ)
         return Run(self._folder / name, why)
 
 
