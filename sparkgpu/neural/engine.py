@@ -9,6 +9,7 @@ import torch
 
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.host.torch_builds import dotted, has_code
 from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import TableSchema
@@ -71,5 +72,12 @@ def usable_device(lane: LanePlan, index: int = 0) -> torch.device:
             f"lane {lane.index} trains its network on {lane.device} ({lane.device_name}), but torch "
             f"{torch.__version__} finds no usable GPU (CUDA_VISIBLE_DEVICES={visible}). Install a CUDA "
             "build of torch that fits the driver, or ask for CPU lanes with --cpu-lanes 1."
+        )
+    capability = torch.cuda.get_device_capability(index)
+    if not has_code(torch.cuda.get_arch_list(), capability):
+        raise DeviceError(
+            f"lane {lane.index} trains its network on {lane.device} ({lane.device_name}), for whose compute "
+            f"capability {dotted(capability)} torch {torch.__version__} has no code. `sparkgpu doctor` gives "
+            "the command that installs a build that has, or ask for CPU lanes with --cpu-lanes 1."
         )
     return torch.device("cuda", index)

@@ -12,7 +12,7 @@ import pytest
 from sparkgpu.core.host import cuda_packages
 from sparkgpu.core.host.cuda_packages import setup_for, twice_owned, xgboost_with_cuda
 from sparkgpu.core.host.gpus import Gpu, Survey
-from sparkgpu.core.host.torch_builds import TORCH, TORCH_BUILDS, choose_build
+from sparkgpu.core.host.torch_builds import TORCH, TORCH_BUILDS, choose_build, has_code
 
 REPOSITORY = Path(__file__).parents[2]
 CARDS = {
@@ -58,6 +58,14 @@ def test_the_build_is_the_preferred_one_that_serves_most_cards(
     assert (choice.build and choice.build.name) == build
     assert [card.title for card in choice.without] == without
     assert all(f"{title} (" in choice.why for title in without) or build is None
+
+
+def test_code_runs_on_cards_of_its_generation_and_ptx_on_all_newer_ones() -> None:
+    pypi = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+    assert [has_code(pypi, one) for one in ((7, 0), (7, 5), (8, 9), (10, 3), (13, 0))] == [
+        False, True, True, True, False,
+    ]  # fmt: skip
+    assert has_code(["sm_90a"], (9, 0)) is False and has_code(["sm_90", "compute_90"], (12, 0))
 
 
 def test_the_table_is_of_the_tested_torch_and_pypi_comes_first() -> None:

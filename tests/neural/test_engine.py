@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from planted import fit, plant
+from planted import fit, lane_on, plant
 
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.table.rows import read_rows
+from sparkgpu.neural.engine import usable_device
 from sparkgpu.neural.model import load_model
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -29,6 +30,18 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         "number_embedding": "cosine", "muon_learning_rate": 0.01,
     },
 }  # fmt: skip
+
+
+def test_a_card_that_torch_has_no_code_for_is_named_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80"])
+    with pytest.raises(
+        DeviceError, match=r"for whose compute capability 7\.0 torch 2\S+ has no code\. `sparkgpu"
+    ):
+        usable_device(lane_on("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (8, 9))
+    assert usable_device(lane_on("cuda:0")) == torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,7 @@ class TorchBuild:
 
     def runs_on(self, capability: Capability | None) -> bool:
         """Whether it has code for a card; where the driver does not tell, it is taken to have."""
-        return capability is None or any(
-            capability[0] == own[0] and capability[1] >= own[1] for own in self.code
-        )
+        return capability is None or any(_runs(own, capability) for own in self.code)
 
     def requirement(self, version: str) -> str:
         """What pip is asked for, with where to look. ``===`` keeps builds without CUDA out."""
@@ -119,6 +117,20 @@ def needs_newer_driver(cards: Sequence[Gpu], driver: str | None) -> str:
         return ""
     what = "the card" if needed == _BLACKWELL_DRIVER else f"any build of torch {TORCH}"
     return f"driver {driver} is older than {what} needs ({needed} or newer)"
+
+
+def has_code(architectures: Sequence[str], capability: Capability) -> bool:
+    """Whether one of torch's `architectures`, ``sm_75`` or, for PTX, ``compute_90``, runs on a card."""
+    for name in architectures:
+        kind, _, digits = name.partition("_")
+        own = (int(digits[:-1]), int(digits[-1])) if digits.isdecimal() else (99, 0)  # sm_90a: 9.0 alone
+        if (kind == "compute" and capability >= own) or _runs(own, capability):
+            return True
+    return False
+
+
+def _runs(code: Capability, card: Capability) -> bool:
+    return code[0] == card[0] and code[1] <= card[1]
 
 
 def newest_needed(cards: Sequence[Gpu]) -> int:
