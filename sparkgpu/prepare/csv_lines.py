@@ -74,7 +74,8 @@ class CsvParser:
         whole = [name for name, kind in types.items() if kind == pa.int64()]
         if whole and _has_leading_zeros(block, self.delimiter):
             texts = self._table(block, dict.fromkeys(whole, pa.string()), whole)
-            types |= {name: PADDED for name in whole if _is_padded(texts[name])}
+            for name in filter(lambda name: _is_padded(texts[name]), whole):
+                types[name] = pa.string() if name in self.dialect.codes else PADDED
         return types
 
     def read(self, block: bytes, types: Types) -> pa.Table:

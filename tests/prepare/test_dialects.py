@@ -120,6 +120,7 @@ def test_whole_numbers_with_leading_zeros_are_said_to_be_read_as_numbers(prepare
     roles = {"data.roles": {"PLZ": "categorical", "Konto": "categorical"}}
     found = prepare(tmp_path / "a.csv", "y", roles, by=by)
     assert (found.kinds["PLZ"], found.schema.notes) == ("categorical", ())
+    assert found.schema.features[0].levels == ("04109", "80331")
     new = frame.iloc[[0, 20, 20]].assign(PLZ=["04109", "80331", "04110"])
     assert (Encoder(found.schema, {}).rows(pa.Table.from_pandas(new)).codes_NK[:, 0] >= 0).tolist() == [
         True,
