@@ -79,7 +79,7 @@ def test_a_bench_that_is_stopped_leaves_what_it_finished(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _carry_out(folder, work)
+        _carry_out(folder, False, work)
     text = (folder / "bench.md").read_text()
     assert text.splitlines()[4].startswith("| single | 1 | 1 | 4.0 s | 2,500 | 1.00 | 100% |")
     assert text.endswith("\n- Not finished: 2 of 5.\n")
@@ -93,7 +93,7 @@ def test_a_bench_that_is_stopped_before_its_first_row_leaves_no_folder(tmp_path:
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        _carry_out(tmp_path / "here", work)
+        _carry_out(tmp_path / "here", False, work)
     assert not (tmp_path / "here").exists()
 
 
