@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sparkgpu.core.config.values import MAX_DELTA_STEP
 from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.host.cuda_packages import xgboost_with_cuda
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.trees.boosting import (
     BoostingEngine,
@@ -128,8 +129,8 @@ def device_of(booster: xgboost.Booster, trial: TreesTrial) -> str | None:
     used: str | None = json.loads(booster.save_config())["learner"]["generic_param"].get("device")
     if trial.parameters.on_gpu and not str(used).startswith("cuda"):
         raise DeviceError(
-            f"gpu_hist was asked for, but xgboost trained on {used!r}. Install a build of it with CUDA where "
-            'it trains, or set trees.tree_method = "hist".'
+            f"gpu_hist was asked for, but xgboost trained on {used!r}. Run `{xgboost_with_cuda()}` where it "
+            'trains, or set trees.tree_method = "hist".'
         )
     return used
 

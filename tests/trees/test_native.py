@@ -130,7 +130,7 @@ def test_gpu_hist_without_a_gpu_is_refused_and_nothing_trains_on_the_cpu_instead
         fit(planted, engine, tree_method="gpu_hist")
     assert str(refused.value).startswith(
         {
-            "xgboost": "gpu_hist was asked for, but xgboost trained on 'cpu'. Install a build",
+            "xgboost": "gpu_hist was asked for, but xgboost trained on 'cpu'. Run `pip uninstall",
             "lightgbm": "gpu_hist was asked for, but lightgbm trains on the CPU here",
             "catboost": "gpu_hist was asked for, but CatBoost cannot use the GPU",
         }[engine]
