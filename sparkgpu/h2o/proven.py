@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import Device, Machine
 from sparkgpu.core.host.gpus import Gpu
 from sparkgpu.core.rundir.events import WAITING_FOR_PROBE, EventWriter
@@ -31,8 +32,13 @@ def cuda_cache() -> Path:
 def is_proven(machine: Machine, devices: Sequence[Device]) -> bool:
     """Whether H2O's trees are known to train on all these GPUs with this driver."""
     visible = {device.visible for device in devices}
-    cards = [gpu for gpu in machine.gpus if gpu.uuid in visible]
-    return bool(cards) and all(sign_of(machine.driver, card).exists() for card in cards)
+    return are_proven(machine.driver, [gpu for gpu in machine.gpus if gpu.uuid in visible])
+
+
+def are_proven(driver: str | None, cards: Sequence[Gpu]) -> bool:
+    with suppress(DeviceError):  # no H2O is here
+        return bool(cards) and all(sign_of(driver, card).exists() for card in cards)
+    return False
 
 
 def sign_of(driver: str | None, card: Gpu) -> Path:

@@ -12,6 +12,7 @@ from sparkgpu.core.host.gpus import Gpu, Survey
 from sparkgpu.core.rundir.events import WAITING_FOR_PROBE, EventWriter
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.h2o import probe, proven
+from sparkgpu.ops.doctor.gpu_checks import gpu_checks
 
 H100 = Gpu(index=0, uuid="GPU-a", title="H100", memory_bytes=2**36, compute_capability=(9, 0))
 
@@ -47,6 +48,8 @@ def test_an_answer_is_kept_for_the_card_and_the_driver_but_a_failure_is_not(
     assert probe.why_not_on_gpu(lane) is None  # and nothing trains
     l4 = Gpu(index=0, uuid="GPU-a", title="L4", memory_bytes=2**34, compute_capability=(8, 9))
     assert not known("590.1", H100) and not known("580.1", l4)
+    lines = {check.name: check for check in gpu_checks(Survey(gpus=(H100,), driver="580.1", cuda=(13, 0)))}
+    assert lines["H2O XGBoost on GPUs"].found == "it trained on such GPUs with this driver before"
 
 
 def test_h2o_s_word_does_not_count_against_nvml(lane: EventWriter, monkeypatch: pytest.MonkeyPatch) -> None:

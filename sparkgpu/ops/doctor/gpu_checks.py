@@ -31,6 +31,7 @@ from sparkgpu.core.host.torch_builds import (
 )
 from sparkgpu.core.plan.devices import ONE_SLICE
 from sparkgpu.core.words import gibibytes
+from sparkgpu.h2o.proven import are_proven
 from sparkgpu.ops.doctor.check import Check, failure, ok, warning
 
 _H2O_CUDA = (11, 0)
@@ -61,7 +62,7 @@ def gpu_checks(found: Survey) -> Iterator[Check]:
         if find_spec("torch"):
             yield _torch(usable, found.driver)
         yield from _libraries()
-        yield _h2o(usable, found.cuda)
+        yield _h2o(usable, found)
 
 
 def _none(driver: str | None) -> Check:
@@ -149,10 +150,12 @@ def _libraries() -> Iterator[Check]:
         yield warning("engine xgboost", what, xgboost_with_cuda())
 
 
-def _h2o(cards: Sequence[Gpu], cuda: tuple[int, int] | None) -> Check:
+def _h2o(cards: Sequence[Gpu], found: Survey) -> Check:
     name = "H2O XGBoost on GPUs"
-    if cuda and cuda < _H2O_CUDA:
-        what = f"its library needs CUDA {dotted(_H2O_CUDA)}, and the driver runs up to {dotted(cuda)}"
+    if are_proven(found.driver, cards):
+        return ok(name, "it trained on such GPUs with this driver before")
+    if found.cuda and found.cuda < _H2O_CUDA:
+        what = f"its library needs CUDA {dotted(_H2O_CUDA)}, and the driver runs up to {dotted(found.cuda)}"
         return failure(name, what, "install a newer driver")
     told = [(card, card.compute_capability) for card in cards if card.compute_capability]
     older = [card for card, capability in told if capability < _H2O_OLDEST_CODE]
