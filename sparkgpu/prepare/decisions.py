@@ -194,7 +194,8 @@ def notes_on(
             found = levels[feature.source]
             notes.append(
                 f"{feature.title}: {found.num_levels:,} levels; all but the {most:,} most frequent became "
-                f"one, in {1 - found.kept / found.values:.1%} of the training rows (data.max_categories)"
+                f"one, in {100 * (1 - found.kept / found.values):.1f} % of the training rows "
+                "(data.max_categories)"
             )
     if with_mean := dict.fromkeys(feature.source for feature in features if feature.means_of):
         notes.append(f"{listed(with_mean)}: the mean target of each level, all counted, is a feature as well")

@@ -142,7 +142,7 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     levels, lost = len({words["often"][row] for row in often.index}), (often == OTHER_LEVEL).mean()
     assert found.schema.notes == (
         "1 infinite values in 'number' count as missing",
-        f"often: {levels:,} levels; all but the 5 most frequent became one, in {lost:.1%} of the "
+        f"often: {levels:,} levels; all but the 5 most frequent became one, in {100 * lost:.1f} % of the "
         "training rows (data.max_categories)",
     )
     assert table["number"].isna().tolist() == [i < 3 for i in range(ROWS)]

@@ -55,7 +55,7 @@ def test_other_rows_get_the_smoothed_mean_of_the_training_rows(prepare) -> None:
     lost = (train.user == "(other)").mean()
     assert of_cap == (
         "user: 40 levels; all but the 5 most frequent became one, "
-        f"in {lost:.1%} of the training rows (data.max_categories)"
+        f"in {100 * lost:.1f} % of the training rows (data.max_categories)"
     )
     expected = smoothed(train, train)
     np.testing.assert_allclose(test.user_mean_target, test.whole.map(expected), rtol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,20 @@ def test_the_picture_has_a_panel_for_each_unit(paths: RunPaths) -> None:
     assert shown.svg.count("<svg") == 4
     for text in ("training", "GPU 1", "watts"):
         assert text in shown.svg
+
+
+@pytest.mark.parametrize(
+    ("end_s", "mark"),
+    [(200, "0.5 min"), (400, "3 min"), (5_000, "15 min"), (20_000, "3 h"), (10**7, "1,080 h")],
+)
+def test_the_axis_of_time_has_round_marks(paths: RunPaths, end_s: int, mark: str) -> None:
+    for second in (0, end_s):
+        append_sample(paths.telemetry, Sample(at=1000.0 + second, elapsed_s=second, cpu_percent=80.0))
+    with plot_style():
+        shown = activity(paths)
+    assert shown is not None
+    found = set(re.findall(r">([\d.,]+ (?:s|min|h))<", shown.svg))
+    assert mark in found and len(found) <= 9, found
 
 
 def test_without_samples_the_phases_are_drawn_alone(paths: RunPaths) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.words import short
@@ -20,6 +22,8 @@ _WIDTH, _LEFT = 9.6, 1.15
 _COLUMNS = 4
 _HUES = [ink for ink in COLOURS if ink is not GREY]  # grey is for the other phases
 _MOST_LANES = 16  # rows that can be told apart; of more lanes the first
+_STEPS_S = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
+_MOST_STEPS = 8
 _LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
 
@@ -105,9 +109,9 @@ def _panel(title: str, at_s: FloatArray, lines: Mapping[str, FloatArray], end_s:
 
 def _time_axis(axes: Axes, end_s: float) -> None:
     axes.set_xlim(0, end_s)
-    if end_s >= 5400:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 3600:.3g} h")
-    elif end_s >= 180:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 60:.3g} min")
-    else:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.3g} s")
+    if end_s >= 180:  # seconds are at whole tens by themselves
+        steps_s = (step_s for step_s in _STEPS_S if end_s <= _MOST_STEPS * step_s)
+        days_s = 86400 * math.ceil(end_s / 86400 / _MOST_STEPS)
+        axes.xaxis.set_major_locator(MultipleLocator(next(steps_s, days_s)))
+    unit_s, unit = (3600, "h") if end_s >= 5400 else (60, "min") if end_s >= 180 else (1, "s")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / unit_s:,.4g} {unit}")
