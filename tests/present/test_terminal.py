@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import TrialSpec
@@ -18,6 +19,8 @@ from sparkgpu.core.rundir.events import Event
 from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
+from sparkgpu.present.table_model import Cell, table_of
+from sparkgpu.present.terminal.commands import print_table
 from sparkgpu.present.terminal.display import Display, LiveDisplay, PlainDisplay, open_display
 from sparkgpu.present.terminal.progress import Progress
 
@@ -399,3 +402,14 @@ def test_importing_the_terminal_is_cheap() -> None:
 def path() -> dict[str, str]:
     """The module search path of this process, for children that inherit no other variables."""
     return {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
+
+
+def test_of_models_below_each_other_the_last_columns_go_before_a_name_is_cut() -> None:
+    names = ("catboost", "lightgbm", "trees")
+    columns = {f"figure {place}": lambda name: Cell(text="0.12345", number=True, best=name == "trees")
+               for place in range(6)}  # fmt: skip
+    table = table_of(names, {"test split": lambda name: name, **columns}, best_of="column")
+    for width in range(36, 100):
+        print_table(Console(file=(out := StringIO()), width=width), table)
+        lines = out.getvalue().splitlines()
+        assert [line.split()[0] for line in lines[2:]] == [*names] and max(map(len, lines)) <= width, lines

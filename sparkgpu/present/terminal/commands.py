@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sparkgpu.predict.fitted import FittedModel
     from sparkgpu.present.table_model import Table
 
+_UNBOUNDED = 10_000
 _PLAIN_WIDTH = 160  # for a file or a pipe, where rich would assume 80
 
 
@@ -56,14 +57,12 @@ def print_table(console: Console, table: Table) -> None:
     """Models that stand below each other have as many columns as fit; the last ones go first."""
     from sparkgpu.present.table_model import rich_table
 
-    while table.best_of != "row" and len(table.columns) > 3 and _width(table) > console.width:
+    unbounded = console.options.update(max_width=_UNBOUNDED)
+    while table.best_of != "row" and len(table.columns) > 3:
+        if console.measure(rich_table(table), options=unbounded).maximum <= console.width:
+            break
         table = table.only(range(len(table.columns) - 1))
     console.print(rich_table(table))
-
-
-def _width(table: Table) -> int:
-    columns = zip(table.columns, *([cell.text for cell in row] for row in table.rows), strict=True)
-    return sum(max(map(len, column)) + 2 for column in columns)
 
 
 def show_lines(*lines: str) -> None:
