@@ -21,16 +21,13 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from counted import Counted
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.flop_counter import FlopCounterMode
 
 from sparkgpu.core.config import toml
 from sparkgpu.core.config.parameters import NeuralParameters
@@ -151,45 +148,17 @@ class Subject:
             took = time.perf_counter() - begin
         return rows / took
 
-    def work(self, rows: ResidentRows) -> Work:
-        """What one step reads, writes and multiplies."""
+    def work(self, rows: ResidentRows) -> Counted:
+        """What the gradient of one step reads, writes and multiplies."""
         strategy = self.strategy()
         batch = rows.part(slice(0, self.config.batch_size))
-        place = Place(seed=0, step=0, first_row=0, batch_rows=len(batch))
-        with FlopCounterMode(display=False) as flops, _Bytes() as moved:
-            strategy.backward(batch, place)
-        return Work(rows=len(batch), flops=flops.get_total_flops(), bytes=moved.bytes)
+        with Counted() as counted:
+            strategy.backward(batch, Place(seed=0, step=0, first_row=0, batch_rows=len(batch)))
+        return counted
 
 
 class Skipped(Exception):
     """Why something is not timed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """Of one step's gradient: its rows, floating point operations of matrix products, and bytes."""
-
-    rows: int
-    flops: int
-    bytes: int
-
-
-class _Bytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sums the sizes of what operations read and write; views move nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if not any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns):
-            for value in tree_leaves((args, kwargs, out)):
-                if isinstance(value, Tensor):
-                    self.bytes += value.nbytes
-        return out
 
 
 def wait_for(device: torch.device) -> None:
@@ -298,7 +267,7 @@ def main() -> None:
             bare = bare or speed
             cells = [architecture, way, text]
             if speed is not None and bare is not None:
-                steps = speed / work.rows
+                steps = speed / subject.config.batch_size
                 shares = (speed / bare, steps * work.bytes / bandwidth, steps * work.flops / peak)
                 cells += [f"{share:.2f}" for share in shares]
             print("| " + " | ".join(cells + [""] * (6 - len(cells))) + " |", flush=True)

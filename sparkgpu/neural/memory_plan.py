@@ -28,11 +28,11 @@ from sparkgpu.neural.nets.dropout import Place, dropouts, set_place
 from sparkgpu.neural.nets.inputs import PiecewiseEmbeddings
 from sparkgpu.neural.nets.network import TabularNet, find_network
 from sparkgpu.neural.training.memory import TOO_LARGE
-from sparkgpu.neural.training.optimizer import Recipe, learns_by_muon
+from sparkgpu.neural.training.optimizer import Recipe, in_batches, learns_by_muon
 
 _ROUNDED = 512
 _LEAST_CHUNK, _MOST_CHUNK = 1_024, 131_072
-_MUON_COPIES = 6  # of one matrix, while its update is made orthogonal
+_MUON_COPIES = 6  # of the matrices whose updates are made orthogonal together
 _SLACK = 1.05  # the allocator's blocks cannot always be used again in full
 
 
@@ -60,7 +60,7 @@ def plan_memory(
     """
     assert isinstance(model.net, TabularNet)
     shadow = _Shadow(model, num_codes, dtype, looks_up=find_network(config).looks_up)
-    lasting = _lasting(model.net, config, recipe) // shards
+    lasting = _lasting(shadow.net, config, recipe) // shards
     free = int(budget_bytes / _SLACK) - table_bytes - lasting
     micro_rows, step_bytes = config.micro_batch_size, 0
     while True:
@@ -89,14 +89,14 @@ def plan_memory(
 
 def _lasting(net: TabularNet, config: NeuralParameters, recipe: Recipe) -> int:
     """Weights, buffers, moments, the copy of the best weights, and what a step of Muon needs."""
-    total, largest = sum(_size(buffer) for buffer in net.buffers()), 0
+    total, hidden = sum(_size(buffer) for buffer in net.buffers()), []
     for name, parameter in net.named_parameters():
-        size = _size(parameter)
         is_muon = learns_by_muon(name, config, recipe)
-        total += size * ((2 if is_muon else 3) + bool(config.patience))
+        total += _size(parameter) * ((2 if is_muon else 3) + bool(config.patience))
         if is_muon:
-            largest = max(largest, size)
-    return total + _MUON_COPIES * largest
+            hidden.append(parameter)
+    steps = (len(together) * max(map(_size, together)) for together in in_batches(hidden))
+    return total + _MUON_COPIES * max(steps, default=0)
 
 
 class _Shadow:
@@ -111,7 +111,7 @@ class _Shadow:
         self._num_numeric = model.transform.knots_FQ.shape[0]
         self._num_inputs = model.transform.num_outputs
         assert isinstance(self._model.net, TabularNet)
-        self._net = self._model.net
+        self.net = self._model.net
         self._num_codes = num_codes
         self._looks_up = looks_up
         for module in self._model.modules():
@@ -122,7 +122,7 @@ class _Shadow:
 
     def step(self, rows: int, batch_rows: int) -> int:
         """Peak bytes of the gradient of `rows` rows of a batch, the gradient itself included."""
-        net, objective = self._net, self._model.objective
+        net, objective = self.net, self._model.objective
         net.train()
         set_place(dropouts(net), Place(seed=0, step=0, first_row=0, batch_rows=max(batch_rows, rows)))
         peak = _Peak()
@@ -150,7 +150,7 @@ class _Shadow:
 
     def _validate(self, rows: int) -> None:
         numeric_BG, codes_BK, target_B = self._rows(rows, self._num_inputs)
-        self._model.objective.loss_of_mean(self._net(numeric_BG, codes_BK), target_B).sum(dtype=torch.float64)
+        self._model.objective.loss_of_mean(self.net(numeric_BG, codes_BK), target_B).sum(dtype=torch.float64)
 
     def _predict(self, rows: int) -> None:
         raw_BF, codes_BK, _ = self._rows(rows, self._num_numeric)

@@ -141,7 +141,7 @@ def _tracked(
     )  # takes a second, also where tests are only collected
 
     shadow = _Shadow(model, NUM_CODES, torch.bfloat16)
-    net, columns = shadow._net, model.transform.num_outputs
+    net, columns = shadow.net, model.transform.num_outputs
     with shadow._mode:
         tables = [
             (torch.zeros(n, columns), torch.zeros(n, NUM_CODES, dtype=torch.int32), torch.zeros(n).long())

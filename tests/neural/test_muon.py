@@ -7,7 +7,13 @@ import torch
 from planted import parameters
 
 from sparkgpu.neural.nets.network import InputShape, build_net, find_network
-from sparkgpu.neural.training.optimizer import make_optimizer, orthogonal, set_progress, step_matrix
+from sparkgpu.neural.training.optimizer import (
+    in_batches,
+    make_optimizer,
+    orthogonal,
+    set_progress,
+    step_matrices,
+)
 
 SHAPE = InputShape(num_numeric=2, num_levels=(3,), num_outputs=2, bins=(torch.linspace(-1.0, 1.0, 5),) * 2)
 
@@ -18,11 +24,27 @@ def test_an_update_becomes_nearly_orthogonal_and_keeps_its_directions(
 ) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
     left, scale, right = torch.linalg.svd(matrix, full_matrices=False)
-    found = left.t() @ orthogonal(matrix) @ right.t()
+    found = left.t() @ orthogonal([matrix])[0] @ right.t()
     kept = scale > 0.003 * matrix.norm()  # the steps do not lift smaller ones
     assert ((found.diagonal()[kept] > 0.79) & (found.diagonal()[kept] < 1.21)).all()
     assert (found - found.diagonal().diag()).abs().max() < 1e-4
-    assert torch.equal(orthogonal(torch.zeros(shape, device=device)), torch.zeros(shape, device=device))
+    nothing = torch.zeros(shape, device=device)
+    assert torch.equal(orthogonal([nothing])[0], nothing)
+
+
+def test_matrices_of_any_shapes_are_made_orthogonal_together_as_each_alone(device: str) -> None:
+    random = torch.Generator().manual_seed(0)
+    shapes = [(24, 24), (40, 8), (8, 40), (1, 64), (24, 24)]
+    matrices = [torch.randn(shape, generator=random).to(device) for shape in shapes]
+    for matrix, found in zip(matrices, orthogonal(matrices), strict=True):
+        torch.testing.assert_close(found, orthogonal([matrix])[0], atol=1e-4, rtol=0)
+
+
+def test_a_gpu_steps_small_matrices_together_and_a_cpu_each_alone() -> None:
+    with torch.device("meta"):
+        matrices = [torch.zeros(shape) for shape in ((512, 438), (2048, 1024), (512, 512))]
+    assert [len(batch) for batch in in_batches(matrices)] == [2, 1]
+    assert [len(batch) for batch in in_batches([torch.zeros(4, 4)] * 2)] == [1, 1]
 
 
 def test_only_the_hidden_matrices_of_tabm_get_muon() -> None:
@@ -69,4 +91,4 @@ def test_an_overflow_of_float16_is_not_read_from_the_device() -> None:
         matrix.grad = torch.zeros(8, 4)
         overflowed = torch.zeros(())
     with torch.no_grad():
-        step_matrix(matrix, state, learning_rate=0.1, weight_decay=0.1, overflowed=overflowed)
+        step_matrices([matrix], [state], learning_rate=0.1, weight_decay=0.1, overflowed=overflowed)

@@ -76,6 +76,30 @@ def test_dropout_drops_its_share_and_keeps_the_mean(p: float, device: str) -> No
     assert torch.equal(dropout.eval()(x), x) and torch.equal(Dropout(0.0)(x), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("activation", [torch.nn.ReLU(), torch.nn.SELU(), None])
+def test_dropout_in_one_pass_is_dropout_after_the_activation(
+    activation: torch.nn.Module | None, dtype: torch.dtype
+) -> None:
+    dropout = placed(Dropout(0.3), batch_rows=64)
+    x = torch.randn(64, 3, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
+    outward, results = torch.randn(64, 3, 40).to(dtype), []
+    for one_pass in (False, True):
+        leaf, kept = x.clone().requires_grad_(), []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):  # noqa: B023
+            if one_pass:
+                out = dropout._kept_in_one_pass(leaf, activation)
+            else:
+                out = dropout._kept(leaf if activation is None else activation(leaf))
+        out.backward(outward)
+        assert out.dtype is leaf.grad.dtype is dtype
+        results.append((out, leaf.grad))
+    if not isinstance(activation, torch.nn.SELU):  # a byte of each value, where torch's own keep their values
+        assert sum(tensor.nbytes for tensor in kept) == x.numel()
+    for found, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(found, expected, rtol=2**-8 if dtype is torch.bfloat16 else 1e-6, atol=0)
+
+
 def placed(dropout: Dropout, *, step: int = 0, first_row: int = 0, batch_rows: int = 1000) -> Dropout:
     set_place([dropout], Place(seed=1, step=step, first_row=first_row, batch_rows=batch_rows))
     return dropout

@@ -74,6 +74,19 @@ def test_only_large_matrices_are_multiplied_in_bfloat16_and_only_within_a_step()
     assert torch.get_float32_matmul_precision() == before
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tf32", "reduces"), [(torch.bfloat16, False, True), (None, True, True), (None, False, False)]
+)
+def test_a_gpu_multiplies_muons_matrices_in_tf32_only_where_it_trains_in_less_than_float32(
+    dtype: torch.dtype | None, tf32: bool, reduces: bool
+) -> None:
+    precision = Precision(device_type="cuda", dtype=dtype, tf32=tf32)
+    with pytest.raises(ZeroDivisionError), precision.in_steps([torch.empty(4, 4)]):
+        assert torch.backends.cuda.matmul.allow_tf32 is reduces
+        1 / 0  # noqa: B018
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
 def test_only_the_passes_of_training_compute_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[bool, set[bool]] = {True: set(), False: set()}
     forward = TabularNet.forward

@@ -132,6 +132,10 @@ class PiecewiseEmbeddings(nn.Module):
     left_FS: Tensor
     width_FS: Tensor
     first_F: Tensor
+    low_FS: Tensor
+    high_FS: Tensor
+    offset_FS: Tensor
+    slope_FS: Tensor
 
     def __init__(self, bins: Sequence[Tensor], embedding_dim: int) -> None:
         super().__init__()
@@ -150,11 +154,16 @@ class PiecewiseEmbeddings(nn.Module):
             used_FS[column, :before], used_FS[column, -1] = 1.0, 1.0
             left_FS[column, :before], left_FS[column, -1] = edges[:-2], edges[-2]
             width_FS[column, :before], width_FS[column, -1] = edges.diff()[:-1], edges[-1] - edges[-2]
-        self.register_buffer("inner_FS", inner_FS, persistent=False)
-        self.register_buffer("used_FS", used_FS, persistent=False)
-        self.register_buffer("left_FS", left_FS, persistent=False)
-        self.register_buffer("width_FS", width_FS, persistent=False)
-        self.register_buffer("first_F", torch.arange(len(bins)) * places, persistent=False)
+        # Before a column's first edge its line goes on, as it does after the last one.
+        low_FS, high_FS = torch.zeros_like(used_FS), torch.ones_like(used_FS)
+        low_FS[:, 0], high_FS[:, -1] = -torch.inf, torch.inf
+        derived = {
+            "inner_FS": inner_FS, "used_FS": used_FS, "left_FS": left_FS, "width_FS": width_FS,
+            "first_F": torch.arange(len(bins)) * places, "low_FS": low_FS, "high_FS": high_FS,
+            "offset_FS": -left_FS / width_FS, "slope_FS": used_FS / width_FS,
+        }  # fmt: skip
+        for name, value in derived.items():
+            self.register_buffer(name, value, persistent=False)
         self.is_exported = False
         """Whether the published form is kept, whose operators any exporter knows."""
 
@@ -166,14 +175,8 @@ class PiecewiseEmbeddings(nn.Module):
 
     def _published(self, x_BF: Tensor) -> Tensor:
         x_BF1 = x_BF.unsqueeze(2)
-        share_BFS = torch.addcmul(-self.left_FS / self.width_FS, self.used_FS / self.width_FS, x_BF1)
-        # Before a column's first edge its line goes on, as it does after the last one.
-        first_BF1, inner_BFS, last_BF1 = (
-            share_BFS[..., :1].clamp_max(1.0),
-            share_BFS[..., 1:-1].clamp(0.0, 1.0),
-            share_BFS[..., -1:].clamp_min(0.0),
-        )
-        share_FBS = torch.cat([first_BF1, inner_BFS, last_BF1], dim=2).transpose(0, 1)
+        share_BFS = torch.addcmul(self.offset_FS, self.slope_FS, x_BF1)
+        share_FBS = share_BFS.clamp(self.low_FS, self.high_FS).transpose(0, 1)
         line_BFE = torch.addcmul(self.bias, self.slope, x_BF1)
         return line_BFE + (share_FBS @ self.rise).transpose(0, 1)
 

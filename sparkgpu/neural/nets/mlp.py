@@ -22,7 +22,7 @@ class MLPBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        out_BD: Tensor = self.dropout(self.activation(self.linear(x_BD)))
+        out_BD: Tensor = self.dropout(self.linear(x_BD), self.activation)
         return out_BD
 
 

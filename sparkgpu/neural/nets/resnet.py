@@ -29,7 +29,7 @@ class ResidualBlock(nn.Module):
         self.reduce = nn.Linear(_EXPANSION * width, width)
 
     def forward(self, x_BD: Tensor) -> Tensor:
-        inner = self.dropout(self.activation(self.expand(self.norm(x_BD))))
+        inner = self.dropout(self.expand(self.norm(x_BD)), self.activation)
         out_BD: Tensor = x_BD + self.reduce(inner)
         return out_BD
 

@@ -123,7 +123,7 @@ class FirstBlock(MLPBlock):
             hidden_BMD = self._merged(x_BD)
         else:
             hidden_BMD = self.linear(self.adapter(x_BD))
-        out_BMD: Tensor = self.dropout(self.activation(hidden_BMD))
+        out_BMD: Tensor = self.dropout(hidden_BMD, self.activation)
         return out_BMD
 
     def _merged(self, x_BD: Tensor) -> Tensor:
@@ -133,8 +133,9 @@ class FirstBlock(MLPBlock):
         kind = x_BD.device.type
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             # Added by itself, a float32 bias would make the members' values float32, too.
-            weight_MED = factor_MD.unsqueeze(1) * layer_ED
-            hidden_BN = functional.linear(x_BD, weight_MED.flatten(0, 1), bias_E.repeat(members))
+            dtype = torch.get_autocast_dtype(kind)
+            weight_MED = factor_MD.to(dtype).unsqueeze(1) * layer_ED.to(dtype)
+            hidden_BN = functional.linear(x_BD, weight_MED.flatten(0, 1), bias_E.to(dtype).repeat(members))
             return hidden_BN.view(-1, members, outputs)
         weight_DME = factor_MD.t().unsqueeze(2) * layer_ED.t().unsqueeze(1)
         return (x_BD @ weight_DME.flatten(1)).view(-1, members, outputs) + bias_E

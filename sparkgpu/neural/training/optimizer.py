@@ -1,10 +1,10 @@
 """AdamW, Muon for hidden matrices, and how their learning rates and weight decay change during training.
 
 A network brings its recipe. Muon's update of a matrix is made nearly orthogonal, so that all directions move
-alike. After Jordan et al. ("Muon: an optimizer for hidden layers in neural networks", 2024), in float32 and
-with Nesterov momentum; on tabular networks it did better than AdamW (Gorishniy et al., "Benchmarking
-Optimizers for MLPs in Tabular Deep Learning", 2026). `torch.optim.Muon` computes in bfloat16, whose rounding
-would make the strategies differ.
+alike. After Jordan et al. ("Muon: an optimizer for hidden layers in neural networks", 2024), with Nesterov
+momentum; on tabular networks it did better than AdamW (Gorishniy et al., "Benchmarking Optimizers for MLPs in
+Tabular Deep Learning", 2026). Its matrices stay in float32 (`Precision.in_steps`): `torch.optim.Muon` makes
+them bfloat16, whose rounding would make the strategies differ.
 
 D outputs, E inputs of a layer.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ _COEFFICIENTS = (
     (3.5056, -2.6267, 0.5257), (2.4901, -1.8343, 0.4368),
 )  # fmt: skip
 _TINY = 1e-7
+_SMALL = 2**20  # values of a matrix whose products a GPU starts longer than it computes them
 
 Schedule = Callable[[float], float]
 """Maps the share of training done (0 to 1) to a factor of the initial value."""
@@ -104,10 +105,11 @@ class Optimizer(torch.optim.AdamW):
         finally:
             self.param_groups = groups
         for group in asked:
-            for matrix_DE in group["params"] if group["muon"] else ():
-                step_matrix(
-                    matrix_DE,
-                    self.state[matrix_DE],
+            matrices = [matrix for matrix in group["params"] if group["muon"] and matrix.grad is not None]
+            for together in in_batches(matrices):
+                step_matrices(
+                    together,
+                    [self.state[matrix_DE] for matrix_DE in together],
                     learning_rate=group["lr"],
                     weight_decay=group["weight_decay"],
                     overflowed=self.found_inf,
@@ -171,56 +173,101 @@ def set_progress(
         group["weight_decay"] = decay * group["weight_decay_factor"]
 
 
-def step_matrix(
-    matrix_DE: Tensor,
-    state: dict[str, Any],
+def in_batches(matrices: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Matrices that make one step together: on a GPU, whose time goes to starting them, all small ones."""
+    small = [matrix for matrix in matrices if _is_started_longer(matrix)]
+    if small:
+        yield small
+    yield from ([matrix] for matrix in matrices if not _is_started_longer(matrix))
+
+
+def _is_started_longer(matrix_DE: Tensor) -> bool:
+    on_cpu = matrix_DE.device.type == "cpu" and type(matrix_DE.data) is Tensor
+    return not on_cpu and matrix_DE.numel() <= _SMALL
+
+
+def step_matrices(
+    matrices: Sequence[Tensor],
+    states: Sequence[dict[str, Any]],
     *,
     learning_rate: float | Tensor,
     weight_decay: float | Tensor,
     overflowed: Tensor | None = None,
 ) -> None:
-    """One step for a matrix (D, E), whose momentum stays in `state`; without a gradient nothing happens.
+    """One step for matrices (D, E) with gradients, whose momenta stay in their `states`.
 
     Rates may be numbers on the device. Where `overflowed`, on the device, is not 0, nothing changes.
     """
-    if matrix_DE.grad is None:
-        return
-    momentum = state["momentum"].lerp(matrix_DE.grad, 1 - _MOMENTUM)
-    update_DE = orthogonal(matrix_DE.grad.lerp(momentum, _MOMENTUM))
+    gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+    kept = [state["momentum"] for state in states]
+    momenta = [own.lerp(gradient, 1 - _MOMENTUM) for own, gradient in zip(kept, gradients, strict=True)]
+    ahead = [gradient.lerp(own, _MOMENTUM) for own, gradient in zip(momenta, gradients, strict=True)]
+    updates = orthogonal(ahead)
     decayed = learning_rate * weight_decay
     if overflowed is not None:
         may = overflowed == 0
-        momentum = torch.where(may, momentum, state["momentum"])
-        update_DE = torch.where(may, update_DE, 0.0)
+        momenta = [torch.where(may, own, before) for own, before in zip(momenta, kept, strict=True)]
+        updates = [torch.where(may, update_DE, 0.0) for update_DE in updates]
         decayed = decayed * may
-    outputs, inputs = matrix_DE.shape
-    rate = learning_rate * max(1.0, outputs / inputs) ** 0.5
-    state["momentum"].copy_(momentum)
-    matrix_DE.mul_(1 - decayed)
-    if isinstance(rate, Tensor):
-        matrix_DE.sub_(update_DE.mul_(rate))
-    else:
-        matrix_DE.add_(update_DE, alpha=-rate)
+    for matrix_DE, own, momentum, update_DE in zip(matrices, kept, momenta, updates, strict=True):
+        outputs, inputs = matrix_DE.shape
+        rate = learning_rate * max(1.0, outputs / inputs) ** 0.5
+        own.copy_(momentum)
+        matrix_DE.mul_(1 - decayed)
+        if isinstance(rate, Tensor):
+            matrix_DE.sub_(update_DE.mul_(rate))
+        else:
+            matrix_DE.add_(update_DE, alpha=-rate)
 
 
-def orthogonal(matrix_DE: Tensor) -> Tensor:
-    """About the nearest matrix with orthonormal rows or columns, by Newton-Schulz steps.
+def orthogonal(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """For each (D, E) about the nearest matrix with orthonormal rows or columns, by Newton-Schulz steps.
 
-    Singular values from 0.003 of the norm on end between 0.8 and 1.2, which is enough. A matrix that is cut
-    over ranks is put together first, and cut in the same way again.
+    Singular values from 0.003 of the norm on end between 0.8 and 1.2, which is enough. Several matrices are
+    multiplied at once, with zeros up to the size of the largest, which stay zeros. One that is cut over ranks
+    is put together first, and cut in the same way again.
     """
-    if type(matrix_DE).__name__ == "DTensor":  # its import takes half a second, which a single process saves
-        from torch.distributed.tensor import DTensor, Replicate
+    whole = [_whole(matrix_DE) for matrix_DE in matrices]
+    wide = [x.mT if x.shape[0] > x.shape[1] else x for x in whole]
+    if len(wide) == 1:
+        found = [_newton_schulz(wide[0])]
+    else:
+        x_NDE = wide[0].new_zeros(len(wide), max(map(len, wide)), max(x.shape[1] for x in wide))
+        places = [own[: x.shape[0], : x.shape[1]] for own, x in zip(x_NDE, wide, strict=True)]
+        for place, x in zip(places, wide, strict=True):
+            place.copy_(x)
+        x_NDE = _newton_schulz(x_NDE)
+        found = [own[: x.shape[0], : x.shape[1]] for own, x in zip(x_NDE, wide, strict=True)]
+    back = [x.mT if x.shape != own.shape else x for x, own in zip(found, whole, strict=True)]
+    return [_cut_as(own, x) for own, x in zip(matrices, back, strict=True)]
 
-        assert isinstance(matrix_DE, DTensor)
-        mesh, placements = matrix_DE.device_mesh, matrix_DE.placements
-        whole = orthogonal(matrix_DE.full_tensor())
-        everywhere = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
-        return everywhere.redistribute(placements=placements)
-    is_tall = matrix_DE.shape[0] > matrix_DE.shape[1]
-    x = matrix_DE.mT if is_tall else matrix_DE
-    x = x / (x.norm() + _TINY)
+
+def _newton_schulz(x: Tensor) -> Tensor:
+    """Of one wide matrix (D, E), or of several (N, D, E)."""
+    product = torch.addmm if x.ndim == 2 else torch.baddbmm
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + _TINY)
     for linear, cubic, quintic in _COEFFICIENTS:
         square = x @ x.mT
-        x = torch.addmm(x, torch.addmm(square, square, square, beta=cubic, alpha=quintic), x, beta=linear)
-    return x.mT if is_tall else x
+        x = product(x, product(square, square, square, beta=cubic, alpha=quintic), x, beta=linear)
+    return x
+
+
+def _whole(matrix_DE: Tensor) -> Tensor:
+    if type(matrix_DE).__name__ != "DTensor":  # its import takes half a second, which a single process saves
+        return matrix_DE
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(matrix_DE, DTensor)
+    return matrix_DE.full_tensor()
+
+
+def _cut_as(matrix_DE: Tensor, whole_DE: Tensor) -> Tensor:
+    """`whole_DE` cut over ranks as `matrix_DE` is, if it is."""
+    if whole_DE.__class__ is matrix_DE.__class__:
+        return whole_DE
+    from torch.distributed.tensor import DTensor, Replicate
+
+    assert isinstance(matrix_DE, DTensor)
+    mesh, placements = matrix_DE.device_mesh, matrix_DE.placements
+    everywhere = DTensor.from_local(whole_DE, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    return everywhere.redistribute(placements=placements)

@@ -1,7 +1,7 @@
 """The number format in which a network computes: from the configuration, or chosen by the device.
 
 Weights, losses, evaluation and predictions are always float32; the format applies to the forward and backward
-passes of training and, on a CPU, to the products inside a step of Muon.
+passes of training, and products inside a step of Muon follow it.
 """
 
 from __future__ import annotations
@@ -50,11 +50,18 @@ class Precision:
 
     @contextmanager
     def in_steps(self, matrices: Sequence[Tensor]) -> Iterator[None]:
-        """The context in which an optimizer multiplies these float32 matrices: on a CPU in this format.
+        """The context in which an optimizer multiplies these float32 matrices, in float32 if passes are.
 
-        Small ones gain nothing. On a GPU products stay as they are.
+        On a GPU products are in TF32, on a CPU large ones in this format; small ones gain nothing there.
         """
-        reduces = self.device_type == "cpu" and self.dtype is torch.bfloat16
+        if self.device_type == "cuda":
+            _allow_tf32(self.tf32 or self.dtype is not None)
+            try:
+                yield
+            finally:
+                _allow_tf32(False)
+            return
+        reduces = self.dtype is torch.bfloat16
         if not (reduces and any(min(matrix.shape) > _SMALL for matrix in matrices)):
             yield
             return
