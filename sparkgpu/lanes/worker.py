@@ -107,8 +107,8 @@ class Work:
             finally:
                 if self.making is not None:
                     self.making.finish()
-            if context is not None:
-                return self._run_with_h2o(session, context)
+            if context is not None and (status := self._run_with_h2o(session, context)) is not None:
+                return status
         return self._run_trials(Platform())
 
     def _start_h2o(self, session: SparkSession) -> H2OContext:
@@ -123,16 +123,32 @@ class Work:
                 threads=self.lane.threads,
             )
 
-    def _run_with_h2o(self, session: SparkSession, context: H2OContext) -> int:
+    def _run_with_h2o(self, session: SparkSession, context: H2OContext) -> int | None:
+        """The exit status; None if H2O cannot train on the GPU and no trial needs it otherwise.
+
+        Its JVM then ends before another engine trains: it would keep the GPU open, which some share with
+        nobody.
+        """
         from sparkgpu.h2o.context import stopping
         from sparkgpu.prepare.pyspark_internals import java_of
 
         with stopping(context):
+            probed = [spec for spec in self.trials if spec.probed]
+            if probed and self._fails_on_gpu() and len(probed) == sum(map(_needs_h2o, self.trials)):
+                return None
             status = self._run_trials(Platform(session=session, java=java_of(session)))
             if not self._opens_catalog:
                 # H2O and Spark end with this process: their files are in `scratch`, which goes, too.
                 end(status)
         return status
+
+    def _fails_on_gpu(self) -> str:
+        """Why H2O does not train on this lane's GPU; empty if it does."""
+        if self._probed is None:
+            from sparkgpu.h2o.probe import why_not_on_gpu
+
+            self._probed = why_not_on_gpu(self.events) or ""
+        return self._probed
 
     @property
     def _opens_catalog(self) -> bool:
@@ -142,7 +158,8 @@ class Work:
         # Made first, so that an engine imports its learner while another worker prepares the table.
         engines: dict[str, Engine[Any]] = {}
         usable = [spec for spec in self.trials if not (self._h2o_error and _needs_h2o(spec))]
-        for name in dict.fromkeys(spec.engine for spec in usable):
+        names = (spec.otherwise if spec.probed and self._probed else spec.engine for spec in usable)
+        for name in filter(None, dict.fromkeys(names)):
             with (
                 suppress(DeviceError),
                 importing(),
@@ -225,15 +242,9 @@ class Work:
 
         Raises `DeviceError` if there is none.
         """
-        if not spec.probed:
+        if not spec.probed or not (reason := self._fails_on_gpu()):
             return spec, ()
-        if self._probed is None:
-            from sparkgpu.h2o.probe import why_not_on_gpu
-
-            self._probed = why_not_on_gpu(self.events) or ""
-        if not self._probed:
-            return spec, ()
-        what = f"{spec.engine} does not train on {self.lane.device_name}: {self._probed.rstrip('.')}"
+        what = f"{spec.engine} does not train on {self.lane.device_name}: {reason.rstrip('.')}"
         if spec.otherwise is None:
             raise DeviceError(
                 f"{what}. Run `{xgboost_with_cuda()}`, whose engine then takes its place, or set "
