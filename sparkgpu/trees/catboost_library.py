@@ -12,6 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.host.gpus import free_bytes
+from sparkgpu.core.plan.gpu_memory import tree_bytes
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.trees.boosting import BoostingEngine, BoostingModel, Fitted, Progress, Split, thinned
 from sparkgpu.trials.engine import TreesTrial
@@ -20,6 +22,7 @@ _LOSSES = {"binary": "Logloss", "multiclass": "MultiClass", "regression": "RMSE"
 _GROWTH = {"symmetric": "SymmetricTree", "depthwise": "Depthwise", "lossguide": "Lossguide"}
 _MOST_GPU_BINS = 255
 _MOST_DEPTH = 16
+_MOST_GPU_PART = 0.95  # CatBoost's own default
 CATBOOST_FILE = "model.cbm"
 
 
@@ -112,7 +115,7 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     if config.col_sample_rate_per_tree * config.col_sample_rate < 1.0:  # drawn anew for each level
         parameters["rsm"] = config.col_sample_rate_per_tree * config.col_sample_rate
     if config.on_gpu:
-        parameters["devices"] = "0"  # the only one that this process sees
+        parameters |= {"devices": "0", "gpu_ram_part": _gpu_part(trial)}  # the one that this process sees
     if config.early_stopping_rounds:
         parameters |= {"od_type": "Iter", "od_wait": config.early_stopping_rounds}
     if config.grow_policy == "lossguide" and config.max_leaves:
@@ -122,6 +125,16 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
     if schema.task == "multiclass":
         parameters["classes_count"] = len(schema.classes)
     return parameters
+
+
+def _gpu_part(trial: TreesTrial) -> float:
+    """The part of the GPU's free memory that CatBoost takes for itself as it begins.
+
+    Beside a network this is what the plan gives to trees; by itself it would leave a network 5 %.
+    """
+    beside_network = not (trial.lane.in_turn or trial.cores_are_free())
+    free = free_bytes(trial.lane.cuda_visible_devices) if beside_network else None
+    return min(_MOST_GPU_PART, tree_bytes(trial.schema, trial.parameters) / free) if free else _MOST_GPU_PART
 
 
 def _pool(frame: pd.DataFrame, schema: TableSchema, split: Split | None = None) -> catboost.Pool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from watched_steps import BATCH, CASES, META, ROWS, Again, Copies, meta_training, trained
 
 from sparkgpu.core.rundir.records import MemoryRecord
+from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training import train
 from sparkgpu.neural.training.fixed_step import FixedStep, Work, reason_against
@@ -172,11 +176,11 @@ class Failing(Exact):
     def capture(self, work: Work) -> None:
         super().capture(work)
         if not self._at_replay:
-            raise self._error
+            raise copy(self._error)
 
     def replay(self) -> None:
         super().replay()
-        raise self._error
+        raise copy(self._error)  # its traceback would keep all that it passed
 
 
 NO_ROOM = torch.OutOfMemoryError("CUDA out of memory.")
@@ -195,6 +199,40 @@ def test_a_capture_that_fails_leaves_plain_steps_and_a_note(repeat: Failing, sai
     found, training = trained("mlp", graph=repeat)
     assert training.plain_steps == said
     assert_alike(found, plain)
+
+
+@pytest.mark.parametrize("repeat", [None, Again(), Failing(RuntimeError("not permitted"))])
+def test_table_weights_and_moments_of_a_training_go_with_it_without_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch, repeat: Again | None
+) -> None:
+    seen: list[weakref.ref[Any]] = []
+    make, take = train.make_optimizer, ResidentRows.take
+
+    def made(*given: Any) -> Any:
+        optimizer = make(*given)
+        momenta = (value for state in optimizer.state.values() for value in state.values())
+        seen.extend(map(weakref.ref, (optimizer, *momenta)))
+        return optimizer
+
+    def taken(rows: ResidentRows, index_B: Tensor) -> ResidentRows:
+        batch = take(rows, index_B)
+        seen.extend(map(weakref.ref, (rows.numeric_NG, batch.numeric_NG)))
+        return batch
+
+    monkeypatch.setattr(train, "make_optimizer", made)
+    monkeypatch.setattr(ResidentRows, "take", taken)
+    gc.collect()
+    gc.disable()
+    try:
+        # Two whole batches: what stands for a graph here would keep the loop, as no graph does.
+        settings = {} if isinstance(repeat, Failing) else {"batch_size": 64, "epochs": 1}
+        strategy, training = trained("tabm, Muon", graph=repeat, patience=1, **settings)
+        seen.extend(map(weakref.ref, strategy.parameters()))
+        del strategy
+        assert training.best_weights and len(seen) > 20
+        assert not [ref for ref in seen if ref() is not None]
+    finally:
+        gc.enable()
 
 
 def test_each_reason_against_a_graph_is_given() -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,10 @@ from torch import Tensor, nn
 
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.plan.trials import TrialSpec
-from sparkgpu.neural.nets.dropout import Dropout, Place
+from sparkgpu.neural.nets.dropout import Dropout, Place, set_place
 from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
-from sparkgpu.neural.strategies.data_parallel import DataParallel, device_place
+from sparkgpu.neural.strategies.data_parallel import DataParallel, _OwnRows, device_place
 from sparkgpu.neural.training.optimizer import make_optimizer
 from sparkgpu.neural.training.precision import Precision
 
@@ -164,6 +165,26 @@ def test_the_copies_that_dp_makes_compute_what_the_network_does(case: str) -> No
     assert len(gradients[0]) == len(gradients[1]) > 0
     for expected, found in zip(*gradients, strict=True):
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_each_copy_of_dp_computes_in_the_format_of_the_training_though_in_a_thread_of_its_own() -> None:
+    strategy = spread_one("mlp", dp=True)
+    place = Place(seed=9, step=0, first_row=0, batch_rows=64)
+    set_place(strategy._dropouts, place)
+    batch, found = rows(64, "binary", 1), []
+    own = _OwnRows(strategy.net, 2, Precision(device_type="cpu", dtype=torch.float16))  # not autocast's own
+    own.micro_rows = 64
+
+    def in_a_thread() -> None:
+        with torch.amp.autocast("cpu", enabled=own.training):  # as torch's parallel_apply has it
+            found.append(replica(own)(batch.numeric_NG, batch.codes_NK).dtype)
+
+    for training in (True, False, True):
+        own.train(training)
+        thread = threading.Thread(target=in_a_thread)
+        thread.start()
+        thread.join()
+    assert found == [torch.float16, torch.float32, torch.float16]
 
 
 def test_dp_gives_to_muon_what_one_device_gives_to_it() -> None:

@@ -14,9 +14,11 @@ from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, ta
 
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.plan.gpu_memory import tree_bytes
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.table.rows import read_rows
+from sparkgpu.trees.boosting import Split, feature_frame
 from sparkgpu.trials.engine import Platform, make_engine
 from sparkgpu.trials.loop import run_trials
 from sparkgpu.trials.saved_model import check_saved_model
@@ -105,6 +107,35 @@ def test_catboost_counts_a_row_of_weight_two_as_more_than_one(tmp_path: Path) ->
     plain = table(tmp_path / "plain", label_N, table_of)
     assert fit(weighted, "catboost").test.mean() == pytest.approx(1 / 2, abs=0.01)
     assert fit(plain, "catboost").test.mean() == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_catboost_leaves_the_network_beside_it_what_the_plan_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip("sparkgpu.trees.catboost_library")
+    trial = planned(noisy(tmp_path), "trees", "catboost", tree_method="gpu_hist")
+    monkeypatch.setattr(library, "free_bytes", {"GPU-1": 40 * 2**30, "GPU-2": None, "GPU-3": 2**20}.get)
+
+    def part(uuid: str, *, ended: bool = False, in_turn: bool = False) -> float:
+        lane = trial.lane.model_copy(update={"cuda_visible_devices": uuid, "in_turn": in_turn})
+        given = library._parameters(replace(trial, lane=lane, cores_are_free=lambda: ended))
+        return float(given["gpu_ram_part"])
+
+    assert part("GPU-1") * 40 * 2**30 == pytest.approx(tree_bytes(trial.schema, trial.parameters))
+    assert part("GPU-1") < 0.05
+    # Alone, and where the driver does not tell or too little is free, it takes what it takes by itself.
+    assert part("GPU-1", ended=True) == part("GPU-1", in_turn=True) == part("GPU-2") == part("GPU-3") == 0.95
+
+
+def test_xgboost_makes_bins_where_it_trains(tmp_path: Path) -> None:
+    library = pytest.importorskip("sparkgpu.trees.xgboost_library")
+    planted = noisy(tmp_path)
+    rows = read_rows(planted.paths, planted.schema, "train")
+    split = Split(features=feature_frame(rows, planted.schema), label_N=rows.label_N, weight_N=None)
+    for method, on_cpu in (("hist", True), ("gpu_hist", False)):
+        trial = planned(planted, "trees", "xgboost", tree_method=method)
+        made = library._matrix(split, trial, binned=True)
+        assert (type(made).__name__ == "QuantileDMatrix") is on_cpu, method
 
 
 def test_without_early_stopping_all_trees_stand_and_predict(engine: str, tmp_path: Path) -> None:

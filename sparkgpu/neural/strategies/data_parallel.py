@@ -18,6 +18,7 @@ from sparkgpu.neural.nets.dropout import Dropout, Place
 from sparkgpu.neural.nets.network import TabularNet
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
+from sparkgpu.neural.training.precision import Precision
 
 
 class DataParallel(Strategy):
@@ -36,7 +37,7 @@ class DataParallel(Strategy):
     def _placed(self, net: TabularNet) -> nn.Module:
         if not self._devices:
             return net
-        self._own = _OwnRows(net.to(self.device), len(self._devices))
+        self._own = _OwnRows(net.to(self.device), len(self._devices), self.precision)
         return nn.DataParallel(self._own, device_ids=self._devices)
 
     def backward(self, batch: ResidentRows, place: Place, *, last: bool = True) -> Tensor:
@@ -48,14 +49,17 @@ class DataParallel(Strategy):
 class _OwnRows(nn.Module):
     """A network whose dropouts know which rows of the batch each device's copy got.
 
-    A copy sees its own rows alone, so `micro_rows`, of all devices together, is set before each pass.
+    A copy sees its own rows alone, so `micro_rows`, of all devices together, is set before each pass. Each
+    runs in a thread of its own, to which torch brings that autocast is on, but not its format: there it would
+    be float16 on a GPU, without scaled losses.
     """
 
-    def __init__(self, net: TabularNet, num_devices: int) -> None:
+    def __init__(self, net: TabularNet, num_devices: int, precision: Precision) -> None:
         super().__init__()
         self.net = net
         self.micro_rows = 0
         self._num_devices = num_devices
+        self._precision = precision
 
     def forward(self, *x: Tensor) -> Tensor:
         if self.training:
@@ -63,7 +67,8 @@ class _OwnRows(nn.Module):
             for module in self.net.modules():
                 if isinstance(module, Dropout) and module.place is not None:
                     module.place = device_place(module.place, self.micro_rows, self._num_devices, index)
-        out: Tensor = self.net(*x)
+        with self._precision.autocast() if self.training else nullcontext():
+            out: Tensor = self.net(*x)
         return out
 
 
