@@ -7,8 +7,11 @@ import subprocess
 import sys
 import weakref
 from copy import copy
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,7 +24,8 @@ from watched_steps import BATCH, CASES, META, ROWS, Again, Copies, meta_training
 from sparkgpu.core.rundir.records import MemoryRecord
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
-from sparkgpu.neural.training import train
+from sparkgpu.neural.training import fixed_step, train
+from sparkgpu.neural.training.cuda_graph_internals import capture
 from sparkgpu.neural.training.fixed_step import FixedStep, Work, reason_against
 
 CAPTURED = [case for case in CASES if case != "realmlp"]
@@ -199,6 +203,105 @@ def test_a_capture_that_fails_leaves_plain_steps_and_a_note(repeat: Failing, sai
     found, training = trained("mlp", graph=repeat)
     assert training.plain_steps == said
     assert_alike(found, plain)
+
+
+class FailsOnce(Failing):
+    """Finds no memory for its first capture, as beside XGBoost while that makes its bins."""
+
+    def capture(self, work: Work) -> None:
+        if self.warmed > 3:
+            Again.capture(self, work)
+        else:
+            super().capture(work)
+
+    replay = Again.replay
+
+
+def test_a_capture_that_found_no_memory_for_a_moment_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = Mock(return_value=True)
+    monkeypatch.setattr(fixed_step, "wait_for_room", waited)
+    plain, _ = trained("mlp", epochs=4)
+    repeat = FailsOnce(NO_ROOM)
+    found, training = trained("mlp", graph=repeat, epochs=4)
+    assert training.plain_steps is None and training.notes == [] and repeat.replayed > 5
+    assert_alike(found, plain)
+    assert waited.call_count == 1
+    _, training = trained("mlp", graph=Failing(NO_ROOM), epochs=4)
+    assert training.plain_steps == "the device's memory does not hold a captured step"
+    assert waited.call_count == 2
+
+
+class OnDevice:
+    """What torch has of a device where there is none: its streams, and what a capture tells the allocator."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now: Any = SimpleNamespace(name="steps", device=torch.device("cuda:0"))
+        self.calls: list[tuple[Any, ...]] = []
+        outer = self
+
+        class OnStream:
+            def __init__(self, stream: Any) -> None:
+                self.stream = stream
+
+            def __enter__(self) -> None:
+                self.before, outer.now = outer.now, self.stream
+
+            def __exit__(self, *error: object) -> None:
+                outer.now = self.before
+
+        monkeypatch.setattr(torch.cuda, "stream", OnStream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: self.now)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 5))
+        for name in ("synchronize", "empty_cache"):
+            monkeypatch.setattr(torch.cuda, name, lambda: None)
+        monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+        for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+            monkeypatch.setattr(torch._C, name, partial(self._note, name))
+
+    def _note(self, *call: Any) -> None:
+        self.calls.append(call)
+
+
+class InvalidGraph:
+    """A capture that became invalid ends with an error, and the allocators know nothing of it."""
+
+    def capture_begin(self, *pool: Any, **settings: Any) -> None:
+        assert pool == ((0, 5),) and settings["capture_error_mode"] == "thread_local"
+
+    def capture_end(self) -> None:
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+
+def may_not() -> None:
+    raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+
+def test_an_invalidated_capture_puts_stream_and_allocator_back_and_tells_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on = OnDevice(monkeypatch)
+    graph, stream, before = InvalidGraph(), SimpleNamespace(device=torch.device("cuda:0")), on.now
+    known = weakref.ref(graph)
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        capture(graph, stream, may_not)  # type: ignore[arg-type]
+    assert on.now is before
+    assert on.calls == [("_cuda_endAllocateToPool", 0, (0, 5)), ("_cuda_releasePool", 0, (0, 5))]
+    del graph
+    assert known() is not None  # the allocators may ask it
+
+
+def test_torch_itself_still_leaves_a_capture_that_became_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, `cuda_graph_internals` may go."""
+    on = OnDevice(monkeypatch)
+    before = on.now
+    with (
+        pytest.raises(RuntimeError, match="due to a previous error"),
+        torch.cuda.graph(InvalidGraph(), pool=(0, 5), stream=object(), capture_error_mode="thread_local"),  # type: ignore[arg-type]
+    ):
+        may_not()
+    assert on.now is not before and on.calls == []
 
 
 @pytest.mark.parametrize("repeat", [None, Again(), Failing(RuntimeError("not permitted"))])

@@ -23,7 +23,8 @@ from sparkgpu.neural.nets.dropout import Dropout, HeldMask, Place, dropouts
 from sparkgpu.neural.nets.network import find_network
 from sparkgpu.neural.rows.resident import ResidentRows
 from sparkgpu.neural.strategies.base import Strategy
-from sparkgpu.neural.training.memory import is_out_of_memory, release
+from sparkgpu.neural.training.cuda_graph_internals import capture
+from sparkgpu.neural.training.memory import is_out_of_memory, release, wait_for_room
 from sparkgpu.neural.training.optimizer import Optimizer, Recipe, set_progress
 
 _WARM_STEPS = 3  # libraries find their algorithms and take their memory before anything is captured
@@ -57,9 +58,7 @@ class CudaGraph:
 
     def capture(self, work: Work) -> None:
         """Learn the work, without doing it."""
-        # Other threads, such as the one that fills a stream's next pool, may go on with their work.
-        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
-            work()
+        capture(self._graph, self._stream, work)
 
     def replay(self) -> None:
         self._graph.replay()
@@ -95,7 +94,7 @@ class FixedStep:
         ]
         self._rows: ResidentRows | None = None
         self._taken = 0
-        self._is_captured = False
+        self._is_captured = self._has_waited = False
         self.refusal: str | None = None
         """Why no step is repeated any more."""
 
@@ -126,20 +125,31 @@ class FixedStep:
         except RuntimeError as error:
             if self._is_captured or (self._taken < _WARM_STEPS and not is_out_of_memory(error)):
                 raise
-            if is_out_of_memory(error):
-                refusal = "the device's memory does not hold a captured step"
-            else:
+            lacks_memory = is_out_of_memory(error)
+            refusal = "the device's memory does not hold a captured step"
+            if not lacks_memory:
                 refusal = f"capturing failed ({str(error).splitlines()[0]})"
         else:
             return True
+        self._begin_again()
+        if (
+            lacks_memory
+            and not self._has_waited
+            and wait_for_room(self._strategy.device, self._strategy.beat)
+        ):
+            self._has_waited = True
+            return False
         return self._refuse(refusal)
 
     def _refuse(self, reason: str) -> bool:
         self.refusal = reason
-        self._rows = None
+        self._begin_again()
+        return False
+
+    def _begin_again(self) -> None:
+        self._rows, self._taken = None, 0
         self._graph.drop()
         release(self._strategy.device)
-        return False
 
     def _feed(self, batch: ResidentRows, step: int, done: float) -> None:
         """Write what is particular to this step to the memory that stays."""

@@ -7,11 +7,15 @@ Weights change only after the last micro-batch, so a step can be tried again.
 from __future__ import annotations
 
 import gc
+import time
+from collections.abc import Callable
 
 import torch
 
 from sparkgpu.core.errors import TrialError
 
+_MOMENT_S = 5.0
+_LOOK_EVERY_S = 0.1
 _WORDS = (
     "DefaultCPUAllocator: can't allocate memory",
     "CUDA out of memory",
@@ -34,6 +38,21 @@ def release(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def wait_for_room(device: torch.device, beat: Callable[[], None]) -> bool:
+    """Wait a moment for memory that others took for one; False where that cannot be, on a CPU.
+
+    XGBoost takes up to 80 % of what is free while it makes its bins, which takes seconds.
+    """
+    if device.type != "cuda":
+        return False
+    before, _ = torch.cuda.mem_get_info(device)
+    until = time.monotonic() + _MOMENT_S
+    while time.monotonic() < until and torch.cuda.mem_get_info(device)[0] <= before:
+        beat()
+        time.sleep(_LOOK_EVERY_S)
+    return True
 
 
 TOO_LARGE = (

@@ -23,7 +23,13 @@ from sparkgpu.neural.rows.stream import StreamedSource
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, CurvePoint, TrainingState
 from sparkgpu.neural.training.fixed_step import CudaGraph, FixedStep
-from sparkgpu.neural.training.memory import NeedsSmallerBatches, halved, is_out_of_memory, release
+from sparkgpu.neural.training.memory import (
+    NeedsSmallerBatches,
+    halved,
+    is_out_of_memory,
+    release,
+    wait_for_room,
+)
 from sparkgpu.neural.training.optimizer import Recipe, make_optimizer, set_progress
 from sparkgpu.neural.training.time_limit import TimeLimit
 
@@ -207,10 +213,11 @@ class Training:
     def _gradient(self, batch: ResidentRows, rows: int, step: int) -> Tensor:
         """Compute the gradient of one batch of `rows` rows in micro-batches. Returns this part's summed loss.
 
-        If memory runs out, it tries again with smaller micro-batches. A process may decide that alone only if
-        no other process waits for it.
+        If memory runs out, it waits once for others to give some back, then tries again with smaller
+        micro-batches. A process may decide that alone only if no other process waits for it.
         """
         strategy, state = self.strategy, self._state
+        may_wait = strategy.num_ranks == 1
         while True:
             self._optimizer.zero_grad(set_to_none=True)
             try:
@@ -218,8 +225,11 @@ class Training:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                smaller = halved(min(self._micro_rows, max(len(batch), 1)))
             release(strategy.device)
+            if may_wait and wait_for_room(strategy.device, strategy.beat):
+                may_wait = False
+                continue
+            smaller = halved(min(self._micro_rows, max(len(batch), 1)))
             self._micro_rows = smaller
             state.notes.append(
                 f"out of memory in epoch {state.epoch + 1}, step {state.step + 1}: micro-batches of "
@@ -235,6 +245,7 @@ class Training:
         if strategy.forward_communicates:
             # All ranks need chunks of one size; this one is halved with the micro-batches.
             strategy.eval_rows = min(strategy.eval_rows, _EVAL_BATCHES * self._micro_rows)
+        may_wait = strategy.num_ranks == 1
         while True:
             try:
                 return strategy.mean_loss(rows, errors=errors)
@@ -242,6 +253,9 @@ class Training:
                 if not is_out_of_memory(error):
                     raise
             release(strategy.device)
+            if may_wait and wait_for_room(strategy.device, strategy.beat):
+                may_wait = False
+                continue
             what = f"out of memory in the validation of epoch {state.epoch + 1}"
             if strategy.forward_communicates:
                 smaller = halved(self._micro_rows)
