@@ -31,7 +31,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.neural.engine import usable_device
 from sparkgpu.neural.launchers.gang import RECORD, REFUSED, SMALLER, read_trial
-from sparkgpu.neural.launchers.heartbeat import Heartbeat, rank_file
+from sparkgpu.neural.launchers.heartbeat import SLOW_WORK, Heartbeat, rank_file
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.memory import NeedsSmallerBatches
 from sparkgpu.neural.training.precision import choose_precision
@@ -43,7 +43,10 @@ _WAIT_LONGER_S = 15.0  # than the gang's own limit, so that the gang can name th
 
 
 def join(config: NeuralConfig, device: torch.device, store: Store, rank: int, world_size: int) -> None:
-    """Make this process a rank of the default group: NCCL on GPUs, gloo on CPUs."""
+    """Make this process a rank of the default group: NCCL on GPUs, gloo on CPUs.
+
+    A rank waits for one that reads or saves as long as the gang's watcher does, and longer.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
@@ -51,7 +54,7 @@ def join(config: NeuralConfig, device: torch.device, store: Store, rank: int, wo
         store=store,
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(seconds=config.rank_timeout_s + _WAIT_LONGER_S),
+        timeout=timedelta(seconds=SLOW_WORK * config.rank_timeout_s + _WAIT_LONGER_S),
         device_id=device if device.type == "cuda" else None,
     )
 
@@ -130,7 +133,8 @@ def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool
     record = run_rank(
         Trial(schema=read_schema(paths), run=paths, events=events, scratch=attempt.parent, **dict(asked)),
         strategy,
-        on_step=heartbeat.step,
+        # A step of another shape is compiled anew, which takes as long as slow work.
+        on_step=heartbeat.beat if config.compile else heartbeat.step,
     )
     # The group is not destroyed: that may wait for ranks that have ended, and this process ends now anyway.
     if record is not None:

@@ -104,6 +104,43 @@ def test_a_rank_gets_longer_before_its_first_step_and_at_slow_work(tmp_path: Pat
     assert patience_s() == 40.0
 
 
+_APART = """
+import os, sys, time
+from types import SimpleNamespace
+import torch, torch.distributed as dist
+from sparkgpu.neural import ranks
+ranks._WAIT_LONGER_S, rank = 0.0, int(sys.argv[1])
+config, store = SimpleNamespace(rank_timeout_s=0.5), dist.FileStore(sys.argv[2] + "/store", 2)
+ranks.join(config, torch.device("cpu"), store, rank, 2)
+time.sleep(2.0 * rank)  # one rank reads for longer than a step may take
+total = torch.ones(())
+dist.all_reduce(total)
+print(int(total), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_rank_waits_for_another_one_as_long_as_slow_work_may_take(tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", _APART, str(rank), str(tmp_path)], stdout=subprocess.PIPE, text=True,
+            env=environ,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert [rank.communicate(timeout=60)[0] for rank in ranks] == ["2\n", "2\n"]
+
+
+@pytest.mark.slow
+def test_a_step_that_compiles_anew_is_not_taken_for_a_hang(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # nothing is compiled yet
+    found = gang(table, "compiled", compile=True, rank_timeout_s=15.0, epochs=2, checkpoint_minutes=10.0)
+    assert found.record.notes == ()
+
+
 @pytest.mark.slow
 def test_a_network_that_diverges_is_not_tried_again(table: Table) -> None:
     with pytest.raises(TrialError, match="diverged: its log_loss is nan after epoch 1"):

@@ -88,9 +88,9 @@ def test_dropout_in_one_pass_is_dropout_after_the_activation(
         leaf, kept = x.clone().requires_grad_(), []
         with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):  # noqa: B023
             if one_pass:
-                out = dropout._kept_in_one_pass(leaf, activation)
+                out = dropout._kept_in_one_pass(leaf, activation, dropout._drawn(leaf))
             else:
-                out = dropout._kept(leaf if activation is None else activation(leaf))
+                out = dropout._kept(leaf if activation is None else activation(leaf), dropout._drawn(leaf))
         out.backward(outward)
         assert out.dtype is leaf.grad.dtype is dtype
         results.append((out, leaf.grad))

@@ -21,6 +21,9 @@ from typing import Literal, NamedTuple
 
 STACK_SIGNAL = signal.SIGUSR2
 
+SLOW_WORK = 10
+"""Reading, saving and predicting may take this many times as long as a step."""
+
 Kind = Literal["heartbeat", "stack", "done", "error.json", "ended"]
 _LAYOUT = struct.Struct("<q?qd")  # of a `Sign`
 

@@ -22,13 +22,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.neural.launchers.gang import last_output, rank_arguments, train_in_attempts
-from sparkgpu.neural.launchers.heartbeat import STACK_SIGNAL, Sign, rank_file, read_sign
+from sparkgpu.neural.launchers.heartbeat import SLOW_WORK, STACK_SIGNAL, Sign, rank_file, read_sign
 from sparkgpu.trials.engine import NeuralTrial
 
 _LOOK_EVERY_S = 0.1
 _STACK_S = 2.0  # a living rank writes its stack within milliseconds
 _RENDEZVOUS_S = 60
-_WHOLE_TABLE = 10  # reading and predicting may take this many times as long as a step
 _WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
 
 
@@ -108,8 +107,7 @@ class _Watcher(threading.Thread):
             os.kill(signs[rank].process, signal.SIGKILL)
 
     def _patience_s(self, sign: Sign) -> float:
-        """Reading and saving may take longer than a step."""
-        return self._timeout_s if sign.is_training else _WHOLE_TABLE * self._timeout_s
+        return self._timeout_s if sign.is_training else SLOW_WORK * self._timeout_s
 
     def _hung(self, signs: Mapping[int, Sign]) -> tuple[int, str]:
         """The rank that does not wait for another one, and what it is doing."""

@@ -95,46 +95,56 @@ class Dropout(nn.Module):
         """What is kept of `activation`'s values, or of `x_BD` itself."""
         if not self.training or self._dropped == 0:
             return x_BD if activation is None else activation(x_BD)
+        draws_NW = self._drawn(x_BD)
         if x_BD.device.type == "cpu" and type(x_BD) is Tensor:
-            return self._kept(x_BD if activation is None else activation(x_BD))
-        return self._kept_in_one_pass(x_BD, activation)
+            return self._kept(x_BD if activation is None else activation(x_BD), draws_NW)
+        return self._kept_in_one_pass(x_BD, activation, draws_NW)
 
-    def _kept(self, x_BD: Tensor) -> Tensor:
-        kept_BD = self._bytes(x_BD).clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
+    def _kept(self, x_BD: Tensor, draws_NW: Tensor) -> Tensor:
+        kept_BD = self._bytes(x_BD, draws_NW).clamp(self._dropped - 1, self._dropped).sub_(self._dropped - 1)
         factor_BD = kept_BD.float().mul_(256 / (256 - self._dropped))
         # Rounded after the product: a scale in bfloat16 would be too small or too large for all values alike.
         return (x_BD * factor_BD).to(x_BD.dtype)
 
-    def _kept_in_one_pass(self, x_BD: Tensor, activation: nn.Module | None) -> Tensor:
+    def _kept_in_one_pass(self, x_BD: Tensor, activation: nn.Module | None, draws_NW: Tensor) -> Tensor:
         """The same values in fewer passes over memory, which are what a GPU's time goes to.
 
         ReLU sets its zeros by the same mask, so neither its values nor any factors are kept for the gradient.
         """
         if activation is not None and not isinstance(activation, nn.ReLU):
             x_BD, activation = activation(x_BD), None
-        kept_BD = self._bytes(x_BD) >= self._dropped
+        kept_BD = self._bytes(x_BD, draws_NW) >= self._dropped
         if activation is not None:
             kept_BD.logical_and_(x_BD.detach() > 0)
         scale = 256 / (256 - self._dropped)
         out_BD: Tensor = _MaskedScale.apply(x_BD, kept_BD, scale)  # type: ignore[no-untyped-call]
         return out_BD
 
-    def _bytes(self, x_BD: Tensor) -> Tensor:
-        """The draws of these values, one byte each."""
-        place, (index, shards) = self.place, self.shard
+    def _whole(self, x_BD: Tensor) -> tuple[int, ...]:
+        """The shape of a row over all shards."""
+        return (*x_BD.shape[1:-1], x_BD.shape[-1] * self.shard[1])
+
+    def _drawn(self, x_BD: Tensor) -> Tensor:
+        """The draws of the whole batch, eight values each."""
+        place = self.place
         assert place is not None  # set by the training loop before every forward pass
-        whole = (*x_BD.shape[1:-1], x_BD.shape[-1] * shards)
-        width = math.prod(whole)
         draws_NW = self.held.draws_NW if self.held is not None else None
         if draws_NW is None:
-            draws_NW = torch.empty((place.batch_rows, -(-width // 8)), dtype=torch.int64, device=x_BD.device)
+            words = -(-math.prod(self._whole(x_BD)) // 8)
+            draws_NW = torch.empty((place.batch_rows, words), dtype=torch.int64, device=x_BD.device)
             self._fill(draws_NW, place)
             if self.held is not None:
                 self.held.draws_NW = draws_NW
+        return draws_NW
+
+    def _bytes(self, x_BD: Tensor, draws_NW: Tensor) -> Tensor:
+        """One byte for each of these values."""
+        place, (index, shards), whole = self.place, self.shard, self._whole(x_BD)
+        assert place is not None
         own_BW = draws_NW[place.first_row : place.first_row + len(x_BD)]
         if len(own_BW) < len(x_BD):  # a pipeline pads its last batch with rows of weight 0
             own_BW = functional.pad(own_BW, (0, 0, 0, len(x_BD) - len(own_BW)))
-        bytes_BD = own_BW.view(torch.uint8)[:, :width].reshape(len(x_BD), *whole)
+        bytes_BD = own_BW.view(torch.uint8)[:, : math.prod(whole)].reshape(len(x_BD), *whole)
         return bytes_BD.chunk(shards, dim=-1)[index] if shards > 1 else bytes_BD
 
     def draw(self, place: Place) -> None:
