@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sparkgpu.core.errors import DeviceError, TrialError
-from sparkgpu.core.host.gpus import free_bytes
+from sparkgpu.core.host.gpus import find_gpus
 from sparkgpu.core.plan.gpu_memory import tree_bytes
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.trees.boosting import BoostingEngine, BoostingModel, Fitted, Progress, Split, thinned
@@ -132,9 +132,14 @@ def _gpu_part(trial: TreesTrial) -> float:
 
     Beside a network this is what the plan gives to trees; by itself it would leave a network 5 %.
     """
-    beside_network = not (trial.lane.in_turn or trial.cores_are_free())
-    free = free_bytes(trial.lane.cuda_visible_devices) if beside_network else None
-    return min(_MOST_GPU_PART, tree_bytes(trial.schema, trial.parameters) / free) if free else _MOST_GPU_PART
+    lane = trial.lane
+    if lane.in_turn or trial.cores_are_free():
+        return _MOST_GPU_PART
+    card = next((gpu for gpu in find_gpus().gpus if gpu.uuid == lane.cuda_visible_devices), None)
+    if card is None or card.memory_bytes is None:
+        return _MOST_GPU_PART
+    free = max(card.memory_bytes - card.used_bytes, 1)
+    return min(tree_bytes(trial.schema, trial.parameters) / free, _MOST_GPU_PART)
 
 
 def _pool(frame: pd.DataFrame, schema: TableSchema, split: Split | None = None) -> catboost.Pool:

@@ -56,16 +56,6 @@ def test_one_gpu_and_eight_alike_are_all_used(simulate) -> None:
     assert lanes(text) == [f"cuda:7 {H100}", f"cuda:2 {H100}"]
 
 
-def test_the_free_memory_of_a_card_is_told_by_its_uuid_or_not_at_all(simulate) -> None:
-    ask = "from sparkgpu.core.host.gpus import free_bytes; import sys; print(*map(free_bytes, sys.argv[1:]))"
-    command = [sys.executable, "-c", ask, "GPU-1111-00", "GPU-9"]
-    for init, told in ((0, f"{40 * GIB} None\n"), (9, "None None\n")):
-        ended = subprocess.run(
-            command, env=simulate(gpu(0), gpu(1), init=init), capture_output=True, text=True
-        )
-        assert ended.stdout == told, ended.stderr
-
-
 def test_without_a_driver_there_is_no_gpu_and_with_a_silent_one_the_run_stops(
     simulate, tmp_path: Path
 ) -> None:

@@ -14,8 +14,9 @@ from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, ta
 
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError, TrialError
+from sparkgpu.core.host.gpus import Gpu, Survey
 from sparkgpu.core.plan.gpu_memory import tree_bytes
-from sparkgpu.core.plan.plan import Plan
+from sparkgpu.core.plan.plan import GIB, Plan
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.trees.boosting import Split, feature_frame
@@ -114,14 +115,18 @@ def test_catboost_leaves_the_network_beside_it_what_the_plan_gives_it(
 ) -> None:
     library = pytest.importorskip("sparkgpu.trees.catboost_library")
     trial = planned(noisy(tmp_path), "trees", "catboost", tree_method="gpu_hist")
-    monkeypatch.setattr(library, "free_bytes", {"GPU-1": 40 * 2**30, "GPU-2": None, "GPU-3": 2**20}.get)
+    cards = tuple(
+        Gpu(index=index, uuid=f"GPU-{index}", title="NVIDIA A100", memory_bytes=memory, used_bytes=40 * GIB)
+        for index, memory in ((1, 80 * GIB), (2, None), (3, 40 * GIB + 2**20))
+    )
+    monkeypatch.setattr(library, "find_gpus", lambda: Survey(gpus=cards))
 
     def part(uuid: str, *, ended: bool = False, in_turn: bool = False) -> float:
         lane = trial.lane.model_copy(update={"cuda_visible_devices": uuid, "in_turn": in_turn})
         given = library._parameters(replace(trial, lane=lane, cores_are_free=lambda: ended))
         return float(given["gpu_ram_part"])
 
-    assert part("GPU-1") * 40 * 2**30 == pytest.approx(tree_bytes(trial.schema, trial.parameters))
+    assert part("GPU-1") * 40 * GIB == pytest.approx(tree_bytes(trial.schema, trial.parameters))
     assert part("GPU-1") < 0.05
     # Alone, and where the driver does not tell or too little is free, it takes what it takes by itself.
     assert part("GPU-1", ended=True) == part("GPU-1", in_turn=True) == part("GPU-2") == part("GPU-3") == 0.95

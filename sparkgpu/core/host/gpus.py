@@ -85,22 +85,6 @@ def find_gpus() -> Survey:
         pynvml.nvmlShutdown()
 
 
-def free_bytes(uuid: str | None) -> int | None:
-    """The free memory of one GPU or slice; None where the driver does not tell."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        handle = answer(pynvml, "nvmlDeviceGetHandleByUUID", uuid or "")
-        found = None if handle is None else answer(pynvml, "nvmlDeviceGetMemoryInfo", handle)
-        return None if found is None else int(found.free)
-    finally:
-        pynvml.nvmlShutdown()
-
-
 def handles(nvml: Any) -> Iterator[tuple[Gpu, Any]]:
     """The GPUs that can be used, with NVML's handle of each; `nvml` is pynvml, initialised."""
     for index in range(nvml.nvmlDeviceGetCount()):
