@@ -91,7 +91,7 @@ class Dropout(nn.Module):
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
-    def forward(self, x_BD: Tensor, activation: nn.Module | None = None) -> Tensor:
+    def forward(self, x_BD: Tensor, /, activation: nn.Module | None = None) -> Tensor:
         """What is kept of `activation`'s values, or of `x_BD` itself."""
         if not self.training or self._dropped == 0:
             return x_BD if activation is None else activation(x_BD)

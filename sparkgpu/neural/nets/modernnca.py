@@ -98,7 +98,7 @@ class Draw(Dropout):
         super().__init__(_SHARE_LEFT_OUT)
         self._candidates = 0
 
-    def forward(self, row_id_N: Tensor) -> Tensor:
+    def forward(self, row_id_N: Tensor, /, activation: nn.Module | None = None) -> Tensor:
         held, place = self.held, self.place
         assert place is not None  # set by the training loop before every forward pass
         if held is not None and held.draws_NW is not None:
