@@ -59,6 +59,8 @@ CASES: dict[str, dict[str, Any]] = {
         "learning_rate": 1e-3,
     },
 }  # fmt: skip
+# Whole trainings: passes in bfloat16, validation after each epoch in float32, and passes again.
+CASES |= {f"{name}, bfloat16": {**CASES[name], "precision": "bfloat16"} for name in ("mlp", "tabm", "resnet")}
 TASKS = {"mlp": "binary", "mlp, odd depth": "regression", "tabm": "binary", "tabm, odd depth": "regression"}
 NUM_LEVELS = (3, 50, 7)
 BINS = (*(torch.linspace(-2.0, 2.0, 7) for _ in range(4)), torch.tensor([0.0, 1.0]))
