@@ -50,7 +50,7 @@ def test_micro_batches_are_halved_until_they_fit_and_training_goes_on(
     )
 
 
-def test_what_others_took_for_a_moment_makes_no_micro_batch_smaller(
+def test_what_others_took_for_a_short_while_makes_no_micro_batch_smaller(
     tmp_path: Path, most_rows: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = []
@@ -64,7 +64,7 @@ def test_what_others_took_for_a_moment_makes_no_micro_batch_smaller(
     whole = fit(paths, schema, dropout=0.2, epochs=3)
     monkeypatch.setattr(train, "wait_for_room", given_back)
     most_rows[0] = 20
-    found = fit(paths, schema, dropout=0.2, epochs=3, name="moment")
+    found = fit(paths, schema, dropout=0.2, epochs=3, name="short")
     assert waits == [20] and found.record.notes == ()
     assert np.array_equal(found.test, whole.test)
     monkeypatch.setattr(train, "wait_for_room", lambda *_: True)
@@ -75,13 +75,13 @@ def test_what_others_took_for_a_moment_makes_no_micro_batch_smaller(
     )
 
 
-def test_it_is_waited_until_others_give_memory_back_or_a_moment_has_passed(
+def test_it_is_waited_until_others_give_memory_back_or_a_short_while_has_passed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     free = [1, 1, 1, 5, 9]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free.pop(0) if len(free) > 1 else 1, 10))
     monkeypatch.setattr(memory, "_LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(memory, "_MOMENT_S", 0.05)
+    monkeypatch.setattr(memory, "_SHORT_S", 0.05)
     beats: list[int] = []
     assert not memory.wait_for_room(torch.device("cpu"), lambda: beats.append(1))
     assert memory.wait_for_room(torch.device("cuda:0"), lambda: beats.append(1))

@@ -57,8 +57,12 @@ class ResidentRows:
         }
         return replace(self, **made)
 
-    def take(self, index_B: Tensor) -> ResidentRows:
-        return self._each(lambda tensor: tensor.index_select(0, index_B))
+    def take(self, index_B: Tensor, into: ResidentRows | None = None) -> ResidentRows:
+        """Some of the rows, in the memory of `into` if that has as many."""
+        if into is None or len(into) != len(index_B):
+            return self._each(lambda tensor: tensor.index_select(0, index_B))
+        self._each(lambda tensor, out: torch.index_select(tensor, 0, index_B, out=out), into)
+        return into
 
     def part(self, rows: slice) -> ResidentRows:
         """A slice of consecutive rows, as views."""
@@ -132,14 +136,22 @@ class ResidentSource:
         return len(self.rows)
 
     def batches(
-        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        batch_size: int,
+        first: int,
+        part: Callable[[int], slice],
+        into: Callable[[], ResidentRows | None] = lambda: None,
     ) -> Iterator[tuple[ResidentRows, int]]:
         """For each batch from number `first` on: the rows that `part` selects, and the whole batch's size.
 
+        `into` gives memory in which a whole batch may be made.
         The order depends only on seed and epoch, so a restart and every rank see the same batches. It is
         drawn on the CPU: cards of different kinds draw different orders.
         """
         generator = torch.Generator().manual_seed(derived_seed(seed, epoch))
         order_N = sent(torch.randperm(len(self), generator=generator), self.rows.target_N.device)
         for index_B in torch.split(order_N, batch_size)[first:]:
-            yield self.rows.take(index_B[part(len(index_B))]), len(index_B)
+            yield self.rows.take(index_B[part(len(index_B))], into()), len(index_B)

@@ -54,7 +54,14 @@ class StreamedSource:
         return self._rows
 
     def batches(
-        self, *, seed: int, epoch: int, batch_size: int, first: int, part: Callable[[int], slice]
+        self,
+        *,
+        seed: int,
+        epoch: int,
+        batch_size: int,
+        first: int,
+        part: Callable[[int], slice],
+        into: Callable[[], ResidentRows | None] = lambda: None,
     ) -> Iterator[tuple[ResidentRows, int]]:
         rest: ResidentRows | None = None
         passed = 0
@@ -69,7 +76,7 @@ class StreamedSource:
             end = len(pool) if is_last else len(pool) // batch_size * batch_size
             for index_B in torch.split(order_P[:end], batch_size):
                 if passed // batch_size >= first:
-                    yield pool.take(index_B[part(len(index_B))]), len(index_B)
+                    yield pool.take(index_B[part(len(index_B))], into()), len(index_B)
                 passed += len(index_B)
             rest = pool.take(order_P[end:]) if end < len(pool) else None
 

@@ -132,33 +132,39 @@ class Strategy:
     def _clip(self, most_norm: float) -> None:
         nn.utils.clip_grad_norm_(self._clipped, most_norm)
 
-    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> float:
-        """The mean loss of all rows, or the share of wrong classes if `errors`; in evaluation mode, float32.
+    def mean_loss(self, rows: ResidentRows, *, errors: bool = False) -> tuple[float, float | None]:
+        """The mean loss of all rows and, with `errors`, the share of wrong classes, in one pass.
 
-        It is weighted if there are weights.
+        In evaluation mode and float32; both are weighted if there are weights.
         """
         self.module.eval()
-        self._measure = self.objective.error_of_mean if errors else self.objective.loss_of_mean
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._measures = [self.objective.loss_of_mean, *([self.objective.error_of_mean] if errors else [])]
+        totals = torch.zeros(len(self._measures), dtype=torch.float64, device=self.device)
         # Equally many chunks on all ranks: a forward pass may communicate.
         share, size = -(-len(rows) // self.data_size), self._chunk_rows()
         own = rows.part(self.part(len(rows)))
         with torch.no_grad():
             for begin in range(0, share, size):
                 self.beat()
-                total += self._summed_loss(own.part(slice(begin, begin + size)))
-        return self.sum_over_parts(total) / len(rows)
+                totals += self._summed_measures(own.part(slice(begin, begin + size)))
+        loss, *error = (total / len(rows) for total in self.sums_over_parts(totals))
+        return loss, error[0] if error else None
 
     def _chunk_rows(self) -> int:
         return self.eval_rows
 
-    def _summed_loss(self, rows: ResidentRows) -> Tensor:
+    def _summed_measures(self, rows: ResidentRows) -> Tensor:
         outputs_BMC = self.module(*rows.inputs)
-        return rows.weighted(self._measure(outputs_BMC, rows.target_N)).sum(dtype=torch.float64)
+        found = (rows.weighted(measure(outputs_BMC, rows.target_N)) for measure in self._measures)
+        return torch.stack([measured_B.sum(dtype=torch.float64) for measured_B in found])
+
+    def sums_over_parts(self, values: Tensor) -> list[float]:
+        """The sums over the processes that compute different rows."""
+        found: list[float] = values.tolist()
+        return found
 
     def sum_over_parts(self, value: Tensor) -> float:
-        """The sum over the processes that compute different rows."""
-        return float(value)
+        return self.sums_over_parts(value.unsqueeze(0))[0]
 
     def greatest(self, value: float) -> float:
         """The greatest value of all ranks, which call this together, so that they decide alike."""

@@ -100,10 +100,10 @@ class Distributed(Strategy):
         if self.device.type == "cpu" and self.greatest(self.precision.dtype is None) > 0:
             self.precision = replace(self.precision, dtype=None)
 
-    def sum_over_parts(self, value: Tensor) -> float:
-        total = value.detach().clone()
-        dist.all_reduce(total, group=self.data_group)
-        return float(total)
+    def sums_over_parts(self, values: Tensor) -> list[float]:
+        totals = values.detach().clone()
+        dist.all_reduce(totals, group=self.data_group)
+        return super().sums_over_parts(totals)
 
     def greatest(self, value: float) -> float:
         found = torch.full((), value, dtype=torch.float64, device=self.device)

@@ -82,8 +82,7 @@ class PipelineParallel(Distributed):
     def _chunk_rows(self) -> int:
         return self._micro_rows * self._num_micro
 
-    def _summed_loss(self, rows: ResidentRows) -> Tensor:
-        self._denominator = 1
+    def _summed_measures(self, rows: ResidentRows) -> Tensor:
         return self._pass(rows, self._schedule.eval)
 
     def _pass(self, batch: ResidentRows, schedule: Any) -> Tensor:
@@ -107,8 +106,10 @@ class PipelineParallel(Distributed):
     def _micro_loss(self, outputs_BMC: Tensor, target_B2: Tensor) -> Tensor:
         objective = self.objective
         target_B = target_B2[:, 0].float() if objective.task == "regression" else target_B2[:, 0].long()
-        measure = objective.loss if self.module.training else self._measure
-        return (measure(outputs_BMC, target_B) * target_B2[:, 1].float()).sum() / self._denominator
+        weight_B = target_B2[:, 1].float()
+        if self.module.training:
+            return (objective.loss(outputs_BMC, target_B) * weight_B).sum() / self._denominator
+        return torch.stack([(measure(outputs_BMC, target_B) * weight_B).sum() for measure in self._measures])
 
     def copies(self, parameter: nn.Parameter) -> int:
         return self.data_size

@@ -89,6 +89,7 @@ class FixedStep:
         self._total = total
         self._graph = graph
         self._rates = [torch.zeros((), device=strategy.device) for _ in optimizer.param_groups]
+        self._asked: list[float] = []  # what `_rates` hold
         self._masks: list[tuple[Dropout, HeldMask]] = [
             (module, HeldMask()) for module in dropouts(strategy.module) if module.drops
         ]
@@ -97,6 +98,11 @@ class FixedStep:
         self._is_captured = self._has_waited = False
         self.refusal: str | None = None
         """Why no step is repeated any more."""
+
+    @property
+    def rows(self) -> ResidentRows | None:
+        """The memory from which a captured step reads, where its next batch may be made."""
+        return self._rows if self._is_captured else None
 
     def take(self, step_on: StepOn, batch: ResidentRows, step: int, done: float) -> bool:
         """Take a step on `batch`. False means that nothing has changed and the step must be taken plainly.
@@ -155,11 +161,14 @@ class FixedStep:
         """Write what is particular to this step to the memory that stays."""
         if self._rows is None:
             self._rows = batch.copied()
-        else:
+        elif batch is not self._rows:
             self._rows.overwrite(batch)
         set_progress(self._optimizer, self._config, self._recipe, done)
-        for rate, group in zip(self._rates, self._optimizer.param_groups, strict=True):
-            rate.fill_(group["lr"])  # an argument of a kernel, so nothing waits for the device
+        asked = [group["lr"] for group in self._optimizer.param_groups]
+        if asked != self._asked:
+            for rate, value in zip(self._rates, asked, strict=True):
+                rate.fill_(value)  # an argument of a kernel, so nothing waits for the device
+        self._asked = asked
         self._draw(step)
 
     def _draw(self, step: int) -> None:
@@ -193,6 +202,7 @@ class FixedStep:
         try:
             for rate in self._rates:
                 rate.div_(2)
+            self._asked = []
             self._draw(step + 1)
             self._rows.overwrite(batch.rolled())
             self._graph.warm(work)

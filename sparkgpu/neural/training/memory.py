@@ -14,7 +14,7 @@ import torch
 
 from sparkgpu.core.errors import TrialError
 
-_MOMENT_S = 5.0
+_SHORT_S = 5.0
 _LOOK_EVERY_S = 0.1
 _WORDS = (
     "DefaultCPUAllocator: can't allocate memory",
@@ -41,14 +41,14 @@ def release(device: torch.device) -> None:
 
 
 def wait_for_room(device: torch.device, beat: Callable[[], None]) -> bool:
-    """Wait a moment for memory that others took for one; False where that cannot be, on a CPU.
+    """Wait a short while for memory that others took for one; False where that cannot be, on a CPU.
 
     XGBoost takes up to 80 % of what is free while it makes its bins, which takes seconds.
     """
     if device.type != "cuda":
         return False
     before, _ = torch.cuda.mem_get_info(device)
-    until = time.monotonic() + _MOMENT_S
+    until = time.monotonic() + _SHORT_S
     while time.monotonic() < until and torch.cuda.mem_get_info(device)[0] <= before:
         beat()
         time.sleep(_LOOK_EVERY_S)

@@ -129,15 +129,15 @@ class Training:
     def _validated(self) -> CurvePoint:
         strategy = self.strategy
         begin = time.perf_counter()
-        valid = self._mean_loss()
-        self.limit.validated(time.perf_counter() - begin)
         counts_errors = self.recipe.keeps_least_error and strategy.objective.task != "regression"
+        valid, error = self._mean_loss(errors=counts_errors)
+        self.limit.validated(time.perf_counter() - begin)
         metric_of = strategy.objective.metric_of
         return CurvePoint(
             epoch=self._state.epoch + 1,
             train=metric_of(strategy.sum_over_parts(self._total) / self._seen_rows),
             valid=metric_of(valid),
-            error=self._mean_loss(errors=True) if counts_errors else None,
+            error=error,
             elapsed_s=time.perf_counter() - self._start,
         )
 
@@ -170,6 +170,7 @@ class Training:
             batch_size=config.batch_size,
             first=state.step,
             part=strategy.part,
+            into=lambda: self._fixed.rows if self._fixed is not None else None,
         )
         while state.step < steps:  # a partial batch may follow
             with strategy.slow_work():  # a stream may have to read
@@ -238,7 +239,7 @@ class Training:
             if strategy.num_ranks > 1:
                 raise NeedsSmallerBatches(smaller, state.notes[-1])
 
-    def _mean_loss(self, *, errors: bool = False) -> float:
+    def _mean_loss(self, *, errors: bool) -> tuple[float, float | None]:
         """That of the validation rows, in smaller chunks from now on if memory runs out."""
         rows = self.valid_rows
         strategy, state = self.strategy, self._state
