@@ -104,7 +104,7 @@ class H2OXGBoost:
         with events.phase("training", trial.name):
             until = fit_until(trial)
             if until is not None:
-                parameters["max_runtime_secs"] = max(_LEAST_S, until - time.time())
+                parameters["max_runtime_secs"] = max(_LEAST_S, until - time.monotonic())
             model = _start(trial, parameters, train, valid)
             _import_for_the_end(schema)
             watched = WatchedHistory(model, trial, unit)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -150,15 +150,14 @@ def start_lane(
     scratch: Path,
     source: Source | None,
     environ: Mapping[str, str],
-) -> list[Worker]:
-    """Start the workers of one lane that have work."""
+) -> Iterator[Worker]:
+    """Start the workers of one lane that have work, each when it is asked for: the next may be refused."""
     folder = paths.lane(lane.index)
     folder.root.mkdir(parents=True, exist_ok=True)
     if lane.cuda_visible_devices:
         with suppress(OSError):  # then the driver translates again
             cuda_cache().mkdir(parents=True, exist_ok=True)
     write_json(folder.lane, lane)
-    workers = []
     for branch in BRANCHES:
         specs = plan.of(lane.index, branch)
         prepares = prepares_table(paths, lane.index, branch)
@@ -175,19 +174,16 @@ def start_lane(
         )  # fmt: skip
         start = partial(_start, folder.log, lane, branch, scratch, options, environment)
         process = start()
-        workers.append(
-            Worker(
-                lane=lane,
-                branch=branch,
-                process=process,
-                reader=EventReader(folder.events(branch)),
-                prepares=prepares,
-                vitals=Vitals(process.pid),
-                patience_s=patience_s(config, branch, source),
-                start=start,
-            )
+        yield Worker(
+            lane=lane,
+            branch=branch,
+            process=process,
+            reader=EventReader(folder.events(branch)),
+            prepares=prepares,
+            vitals=Vitals(process.pid),
+            patience_s=patience_s(config, branch, source),
+            start=start,
         )
-    return workers
 
 
 def _start(

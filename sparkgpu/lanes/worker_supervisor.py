@@ -179,11 +179,14 @@ def supervised_workers(
             for branch in BRANCHES:  # left by a run that this one resumes
                 own.ended(branch).unlink(missing_ok=True)
             own.network_waits.unlink(missing_ok=True)
-            started = start_lane(paths, plan, lane, config, scratch=scratch, source=source, environ=environ)
-            for branch in BRANCHES:
-                if all(worker.branch != branch for worker in started):
-                    write_text(own.ended(branch), "")
-            workers += started
+            idle = set(BRANCHES)
+            for worker in start_lane(
+                paths, plan, lane, config, scratch=scratch, source=source, environ=environ
+            ):
+                workers.append(worker)  # at once, so that it ends even if the next one cannot be started
+                idle.remove(worker.branch)
+            for branch in idle:
+                write_text(own.ended(branch), "")
         yield WorkerSupervisor(paths, plan, workers)
         # Give workers whose trials are over time to close Spark and H2O cleanly.
         wait_closed([worker.process for worker in workers], _CLOSING_S)

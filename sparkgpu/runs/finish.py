@@ -6,7 +6,6 @@ wrote nothing else.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,9 +38,11 @@ class Trained:
     price_per_hour: float | None = None
 
 
-def finish(paths: RunPaths, plan: Plan, trained: Trained, started: float, machine: Machine) -> Results:
-    """Write the results of a run; its wall time ends here, and a report follows."""
-    taken = taken_by(read_telemetry(paths.telemetry), started, time.time())
+def finish(
+    paths: RunPaths, plan: Plan, trained: Trained, started: float, wall_s: float, machine: Machine
+) -> Results:
+    """Write the results of a run whose last part `started` then and took `wall_s`; a report follows."""
+    taken = taken_by(read_telemetry(paths.telemetry), started, wall_s)
     limit = {} if plan.time_limit is None else {"time_limit_s": plan.time_limit}
     results = Results(
         schema_version=1,
@@ -83,8 +84,8 @@ class Taken:
     energy_wh: float | None
 
 
-def taken_by(samples: Sequence[Sample], started: float, ended: float) -> Taken:
-    """Read it from the samples of a run whose last part `started` and `ended` then.
+def taken_by(samples: Sequence[Sample], started: float, wall_s: float) -> Taken:
+    """Read it from the samples of a run whose last part `started` then and took `wall_s`.
 
     In each part `elapsed_s` begins anew. Energy is that of the GPUs; it is None if none reported its power.
     """
@@ -104,7 +105,7 @@ def taken_by(samples: Sequence[Sample], started: float, ended: float) -> Taken:
     ]
     return Taken(
         started=min([started, *(part[0].at - part[0].elapsed_s for part in before)]),
-        wall_s=ended - started + sum(part[-1].elapsed_s for part in before),
+        wall_s=wall_s + sum(part[-1].elapsed_s for part in before),
         peak_rss_bytes=int(max((sample.rss_bytes or 0.0 for sample in samples), default=0.0)),
         energy_wh=sum(watt_s) / 3600 if watt_s else None,
     )

@@ -81,7 +81,7 @@ def run(
 
     Raises a `SparkgpuError` if nothing could be trained. A refused table leaves no folder.
     """
-    started = time.time()
+    started, began = time.time(), time.monotonic()
     check_engines(config)
     if config.metric is not None:
         check_known(config.metric)
@@ -94,7 +94,7 @@ def run(
         found, reasons = bagged(found, partial(rows_up_to, source=source))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
-        started=started, dry_run=dry_run, resume=resume, advice=advice, reasons=reasons,
+        started=started, began=began, dry_run=dry_run, resume=resume, advice=advice, reasons=reasons,
     )  # fmt: skip
     find_java(environ)
     if dry_run and not resume:
@@ -149,7 +149,7 @@ def _check_on_cluster(config: RunConfig) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """One run as it was asked for; `started` is in seconds since the epoch."""
+    """One run as it was asked for; `started` is in seconds since the epoch, `began` by `time.monotonic`."""
 
     config: RunConfig
     source: Source
@@ -158,6 +158,7 @@ class _Asked:
     out: Path | None
     environ: Mapping[str, str]
     started: float
+    began: float
     dry_run: bool
     resume: bool
     advice: AdviceRecord | str | None
@@ -191,7 +192,7 @@ class _Asked:
         with watch_self(self.config.hang_after_s or math.inf, paths.hang_log):
             if isinstance(self.advice, str):
                 trained = replace(trained, found=trained.found.with_caveat(self.advice))
-            results = finish(paths, plan, trained, self.started, self.machine)
+            results = finish(paths, plan, trained, self.started, time.monotonic() - self.began, self.machine)
             self.display.finish(results, paths)
             try:
                 self._report(paths, results)
@@ -203,7 +204,7 @@ class _Asked:
     def _report(self, paths: RunPaths, results: Results) -> None:
         """Make the report, which takes seconds, once the result is shown."""
         limit = self.config.time_limit
-        left_s = math.inf if limit is None else self.started + limit - time.time()
+        left_s = math.inf if limit is None else self.began + limit - time.monotonic()
         begin = time.perf_counter()
         page, notes = make_report(paths, full=self.config.report.level == "full", left_s=left_s)
         took_s = round(time.perf_counter() - begin, 3)
@@ -231,7 +232,7 @@ def _run_here(asked: _Asked) -> RunOutcome:
         on_gpu = devices[0].kind == "cuda"
         plan = make_plan(
             config, asked.machine, devices, ports, cuda_engine=engine_with_cuda() if on_gpu else None,
-            proven=on_gpu and is_proven(asked.machine, devices), started=asked.started, source=asked.source,
+            proven=on_gpu and is_proven(asked.machine, devices), started=asked.began, source=asked.source,
         )  # fmt: skip
         if asked.dry_run:
             asked.show(asked.known(plan))

@@ -113,7 +113,7 @@ class Progress:
                     trial.watch(trees, valid)
                 except PrunedError as error:  # a library would hide it among its own
                     self.pruned = error
-        is_over = self._until is not None and time.time() >= self._until
+        is_over = self._until is not None and time.monotonic() >= self._until
         self.out_of_time |= is_over and trees < trial.parameters.ntrees
         return self.out_of_time or self.pruned is not None
 
@@ -206,10 +206,10 @@ def _weights(rows: Rows, distribution: str) -> NDArray[np.float32] | None:
 
 
 def fit_until(trial: TreesTrial) -> float | None:
-    """When its trees have to stop growing, in seconds since the epoch; None without a time limit."""
+    """When its trees have to stop growing, by `time.monotonic`; None without a time limit."""
     if trial.until is None:
         return None
-    now = time.time()
+    now = time.monotonic()
     return now + fit_s_of_trees(trial.until - now, trial.schema)
 
 

@@ -45,7 +45,7 @@ class Trial(Generic[ParametersT]):
     whether the lane's other branch no longer needs its cores. `beside_bytes` are what the trees take of the
     same GPU at the same time, and `may_wait` tells whether somebody marks their end: the supervisor of one
     machine does, that of a Spark cluster does not. If the run has a time limit, it has to be done at `until`,
-    in seconds since the epoch. In a search, `watch` is told the loss on the validation rows after some steps,
+    by `time.monotonic`. In a search, `watch` is told the loss on the validation rows after some steps,
     and may raise `PrunedError`.
     """
 

@@ -101,7 +101,7 @@ class TimeShares:
     """
 
     def __init__(
-        self, trials: Sequence[TrialSpec], ends: float | None, clock: Callable[[], float] = time.time
+        self, trials: Sequence[TrialSpec], ends: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ends = ends
         self._clock = clock
@@ -117,7 +117,7 @@ class TimeShares:
         return took_s is not None and self._clock() + _ENOUGH * took_s <= self._ends
 
     def begin(self, spec: TrialSpec) -> float | None:
-        """The trial begins; returns when it has to be done, in seconds since the epoch."""
+        """The trial begins; returns when it has to be done, by `time.monotonic`."""
         self._began = self._clock()
         self._begun.add(spec.model)
         if self._ends is None or spec.name not in self._shares:

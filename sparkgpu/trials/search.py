@@ -94,7 +94,7 @@ class Searches:
             ends = until
             if until is not None:
                 share = min(spec.settings - number, _LARGEST_SHARE)
-                ends = time.time() + (until - time.time()) / share
+                ends = time.monotonic() + (until - time.monotonic()) / share
             try:
                 records[number] = self._train(group, asked, defaults, ends)
                 study.tell(asked, self._score(group, number))
@@ -111,7 +111,7 @@ class Searches:
                     n_startup_trials=_FEWEST_BEFORE_PRUNING, n_warmup_steps=int(_WARM_UP * steps)
                 )
             self._write_history(spec, study, space)
-            if until is not None and time.time() + _LONGER * max(map(_seconds, study.trials)) > until:
+            if until is not None and time.monotonic() + _LONGER * max(map(_seconds, study.trials)) > until:
                 break
         if best is None:
             raise TrialError(

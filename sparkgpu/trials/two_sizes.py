@@ -32,7 +32,7 @@ def run_sizes(engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
     asks = isinstance(parameters, TreesParameters) and parameters.try_smaller
     if not asks or trial.spec.settings:  # a search tries sizes of its own
         return engine.run(trial)
-    now = time.time()
+    now = time.monotonic()
     half = None if trial.until is None else now + (trial.until - now) / 2
     larger = replace(_changed(trial, 0, {}), until=half)
     smaller = _changed(trial, 1, {"max_depth": _DEPTH, "max_leaves": _LEAVES if parameters.max_leaves else 0})

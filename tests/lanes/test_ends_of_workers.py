@@ -9,20 +9,24 @@ import itertools
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from sparkgpu.core.config.registry.engines import Branch
 from sparkgpu.core.config.toml import load
-from sparkgpu.core.errors import DataError, ExecutorLostError, TrialError
+from sparkgpu.core.errors import DataError, DeviceError, ExecutorLostError, TrialError
 from sparkgpu.core.host import watchdog
 from sparkgpu.core.host.devices import Machine, choose_devices
-from sparkgpu.core.plan.plan import GIB, make_plan
+from sparkgpu.core.plan.plan import GIB, LanePlan, make_plan
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.lanes import launch
 from sparkgpu.lanes.worker_supervisor import Outcome, supervised_workers
 
 TREES, NETWORK = "trees-s7", "neural-s7"
@@ -176,6 +180,24 @@ def test_without_a_table_the_end_of_the_worker_that_makes_it_ends_the_run(
         play(part, "wait()", has_table=False, models=models)
     for pid in starts(paths, "neural"):
         assert not psutil.pid_exists(pid)
+
+
+def test_a_worker_that_cannot_be_started_ends_those_that_were(
+    play: Play, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = launch._start
+
+    def limited(log: Path, lane: LanePlan, branch: Branch, *more: Any) -> subprocess.Popen[bytes]:
+        if branch == "trees":
+            return start(log, lane, branch, *more)
+        while not starts(paths):
+            time.sleep(0.01)
+        raise DeviceError("no further process can start.")
+
+    monkeypatch.setattr(launch, "_start", limited)
+    with pytest.raises(DeviceError, match="no further process"):
+        play("wait()")
+    assert not psutil.pid_exists(*starts(paths))
 
 
 def test_a_lost_executor_ends_the_run_whose_driver_starts_again(play: Play, paths: RunPaths) -> None:

@@ -75,9 +75,9 @@ class Plan(Record):
 
     On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
     processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
-    their GPUs. The result of a run with a `time_limit` (in seconds) has to be there at `deadline` (since the
-    epoch); a full report takes the rest of the time. The table is `prepared_by` Spark's pipeline, or by Arrow
-    without a JVM.
+    their GPUs. The result of a run with a `time_limit` (in seconds) has to be there at `deadline` (by
+    `time.monotonic`, which all processes of a machine share); a full report takes the rest of the time. The
+    table is `prepared_by` Spark's pipeline, or by Arrow without a JVM.
     """
 
     preset: Preset
@@ -92,7 +92,7 @@ class Plan(Record):
     deadline: float | None = None
 
     def training_ends(self, schema: TableSchema) -> float | None:
-        """When all trials have to be done, in seconds since the epoch."""
+        """When all trials have to be done, by `time.monotonic`."""
         models = len({trial.model for trial in self.trials})
         if self.deadline is None:
             return None
@@ -179,7 +179,7 @@ def make_plan(
 
     `ports` holds one base per device, `cuda_engine` names an installed tree engine with CUDA of its own, and
     H2O's trees are `proven` to train on the devices.
-    `started` is the start of the run in seconds since the epoch, from which a time limit counts. `source` is
+    `started` is the start of the run by `time.monotonic`, from which a time limit counts. `source` is
     the run's table (None: files of this machine).
     Raises `DeviceError` if the machine is too small for that many lanes.
     """

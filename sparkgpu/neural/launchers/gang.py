@@ -31,7 +31,10 @@ SMALLER = "smaller.json"
 
 
 class GangTrial(Record):
-    """What the ranks are told of their trial: some fields of `NeuralTrial`."""
+    """What the ranks are told of their trial: some fields of `NeuralTrial`.
+
+    In its file, `until` is in seconds since the epoch: machines share no other clock.
+    """
 
     spec: TrialSpec
     lane: LanePlan
@@ -39,6 +42,9 @@ class GangTrial(Record):
     beside_bytes: int
     may_wait: bool
     until: float | None
+
+    def later_by(self, seconds: float) -> GangTrial:
+        return self.model_copy(update={"until": None if self.until is None else self.until + seconds})
 
 
 def train_in_attempts(
@@ -60,7 +66,8 @@ def train_in_attempts(
     logs.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped
     folder.mkdir(parents=True)
-    write_json(folder / _TRIAL, GangTrial.model_validate(trial, from_attributes=True))
+    asked = GangTrial.model_validate(trial, from_attributes=True)
+    write_json(folder / _TRIAL, asked.later_by(time.time() - time.monotonic()))
     losses: list[str] = []
     while True:
         place = folder / f"attempt-{len(losses)}"
@@ -90,7 +97,7 @@ def train_in_attempts(
 
 def read_trial(folder: Path) -> GangTrial:
     """What the launcher wrote, with the micro-batches that an earlier attempt found to fit."""
-    asked = read_record(folder / _TRIAL, GangTrial)
+    asked = read_record(folder / _TRIAL, GangTrial).later_by(time.monotonic() - time.time())
     smaller = folder / SMALLER
     if not smaller.exists():
         return asked

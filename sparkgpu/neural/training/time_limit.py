@@ -19,7 +19,7 @@ _AGREE_EVERY_S = 0.25
 
 
 class TimeLimit:
-    """Training ends so that `predicted_rows` rows are predicted before `until`, in seconds since the epoch.
+    """Training ends so that `predicted_rows` rows are predicted before `until`, by `time.monotonic`.
 
     `valid_rows` of them are also validated after training. Without `until` nothing ends.
     """
@@ -30,7 +30,7 @@ class TimeLimit:
         *,
         valid_rows: int = 0,
         predicted_rows: int = 0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._until = until
         self._clock = clock

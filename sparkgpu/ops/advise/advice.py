@@ -42,7 +42,7 @@ def advise(config: RunConfig, tell: Callable[[str], None]) -> tuple[AdviceRecord
     plan = make_plan(  # as the run will make it, but that no port is taken for it
         config, machine, devices, tuple(range(len(devices))),
         cuda_engine=engine_with_cuda() if on_gpu else None,
-        proven=on_gpu and is_proven(machine, devices), started=time.time(),
+        proven=on_gpu and is_proven(machine, devices), started=time.monotonic(),
     )  # fmt: skip
     tell("a small run on some of the rows: about 20 s on a quiet machine, more on a busy one")
     with scratch_folder() as folder:

@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="the most wall time that it may take")
     parser.add_argument("--parent", type=int, help="end with this process, which must be the parent")
     options = parser.parse_args()
-    start = time.time()
+    start = time.monotonic()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the GPUs may belong to another run
     os.environ["OMP_NUM_THREADS"] = str(usable_cores())  # read by the libraries when they are imported
     if options.parent is not None:
@@ -35,7 +35,7 @@ def main() -> int:
 
     paths = RunPaths(root=Path(options.run_dir).expanduser().resolve())
     try:
-        left_s = None if options.seconds is None else options.seconds - (time.time() - start)
+        left_s = None if options.seconds is None else options.seconds - (time.monotonic() - start)
         found = explain(paths, left_s)
         if not found.models:  # a file without content would only hide that there is none
             why = " ".join(found.notes) or "No model of it finished."

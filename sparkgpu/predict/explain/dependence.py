@@ -83,7 +83,7 @@ def _curves(own: Models, grid: _Grid) -> dict[str, FloatArray]:
     return {
         model.name: _curve(model, own.sample, grid)
         for model in own.models
-        if time.time() + asked * model.row_s <= own.until
+        if time.monotonic() + asked * model.row_s <= own.until
     }
 
 

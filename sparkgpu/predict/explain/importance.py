@@ -44,13 +44,13 @@ def importances(
     if any(one.value is None for one in own.models):
         own.notes.append("The sample of test rows has one class only, so no importance is measured.")
         return {}, size
-    row_s, left_s = own.row_s, own.until - time.time()
+    row_s, left_s = own.row_s, own.until - time.monotonic()
     until = own.until - min(1.3 * row_s * rows_to_draw + 0.1, _FOR_DRAWING * left_s)
-    most = int((1 - _FOR_SCREENING) * (until - time.time()) / (row_s * min(_LEAST_ROWS, size)))
+    most = int((1 - _FOR_SCREENING) * (until - time.monotonic()) / (row_s * min(_LEAST_ROWS, size)))
     most = min(max(most, _LEAST_COLUMNS), _MOST_COLUMNS)
     if len(columns) > most:
-        columns = _screened(own, columns, most, time.time() + _FOR_SCREENING * left_s)
-    rows = int((until - time.time()) / (row_s * len(columns) * _WANTED_ROUNDS))
+        columns = _screened(own, columns, most, time.monotonic() + _FOR_SCREENING * left_s)
+    rows = int((until - time.monotonic()) / (row_s * len(columns) * _WANTED_ROUNDS))
     rows = min(max(rows, _LEAST_ROWS), size)
     found = _shuffled(own, [column.places for column in columns], rows, _ROUNDS, until)
     for model in own.models:
@@ -78,7 +78,7 @@ def _shuffled(
         for model in own.models:
             whole = model.metric(kept, model.predict(kept.rows))
             for number, group in enumerate(groups):
-                if whole is None or time.time() + len(kept) * model.row_s > until:
+                if whole is None or time.monotonic() + len(kept) * model.row_s > until:
                     break
                 # The same for every model.
                 order_N = np.random.default_rng((own.seed, round_, number)).permutation(len(kept))
@@ -104,7 +104,7 @@ def _screened(own: Models, columns: Sequence[Column], most: int, until: float) -
                 worth[group] = max(worth[group], drops[0] / spread)
         are_single = all(len(part) == 1 for part in parts)
         parts = [parts[place] for place in np.argsort(-worth, kind="stable")[:most]]
-        if are_single or time.time() > until:
+        if are_single or time.monotonic() > until:
             break
         parts = [half for part in parts for half in np.array_split(part, min(2, len(part)))]
     kept = [columns[place] for part in parts for place in part][:most]

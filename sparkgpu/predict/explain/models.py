@@ -54,7 +54,7 @@ class AskedModel:
 
 @dataclass(kw_only=True)
 class Models:
-    """The models that answer, all about the same `sample`, until `until` in seconds since the epoch.
+    """The models that answer, all about the same `sample`, until `until` by `time.monotonic`.
 
     `notes` are for the report.
     """
@@ -99,5 +99,5 @@ def load_models(
 
 
 def _check_time(by: float) -> None:
-    if time.time() > by:
+    if time.monotonic() > by:
         raise TrialError("the time was over")

@@ -33,7 +33,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     help nobody. Only the import of a library is not cut short. Raises `ConfigError` if the folder holds no
     finished run, and `DataError` if its table cannot be read.
     """
-    start = time.time()
+    start = time.monotonic()
     most_s = _MOST_SECONDS if seconds is None else seconds
     results = finished_results(paths)
     schema = read_schema(paths)
@@ -42,7 +42,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     models, notes = load_models(paths, results, schema, sample, start + _LOADED_BY * most_s)
     until = start + most_s
     if seconds is None:
-        until = min(max(start + _SECONDS, time.time() + _WORK_S), until)
+        until = min(max(start + _SECONDS, time.monotonic() + _WORK_S), until)
     own = Models(models=models, schema=schema, sample=sample, seed=seed, until=until - _ENDING_S, notes=notes)
     columns = user_columns(schema)
     found, rows = importances(own, columns, MOST_ASKED)
@@ -56,7 +56,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
         dependence_rows=min(DRAWN_ROWS, len(sample)),
         columns=len(columns),
         seed=seed,
-        seconds=round(time.time() - start, 2),
+        seconds=round(time.monotonic() - start, 2),
         models=tuple(
             ExplainedModel(name=one.name, engine=one.trial.engine, trial=one.trial.name, value=one.value)
             for one in models
