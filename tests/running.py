@@ -206,17 +206,17 @@ class Running:
             self.look()
             with suppress(OSError, ValueError, KeyError):
                 for base in set(self.port_bases) - self.seen.answers.keys():
-                    self.seen.answers[base] = _status_without_login(f"http://127.0.0.1:{base}/3/Cloud")
+                    self.seen.answers[base] = status_without_login(base, "/3/Cloud")
 
     def stop_watching(self) -> None:
         self._end.set()
         self._thread.join()
 
 
-def _status_without_login(url: str) -> int:
+def status_without_login(port: int, path: str) -> int:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=2) as answer:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refusal:
         return refusal.code

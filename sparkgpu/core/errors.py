@@ -111,7 +111,7 @@ _FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
     ),
     (
         TrialError,
-        r"\A(?!.*(cuda|\.cuh)).*(\bmemoryerror|java.lang.outofmemory|can(no|')t allocate memory|bad_alloc)",
+        r"\A(?!.*(cuda|\.cuh)).*(memoryerror|java.lang.outofmemory|can(no|')t allocate memory|bad_alloc)",
         "the memory is exhausted. End other programs, ask for fewer lanes, or use another machine.",
     ),
     (

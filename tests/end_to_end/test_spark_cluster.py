@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +18,10 @@ from pathlib import Path
 import psutil
 import pytest
 import tomli_w
-from running import COMMAND, Running, finished, started, until, write_adult, write_table
+from running import COMMAND, Running, finished, started, status_without_login, until, write_adult, write_table
 from standalone import Cluster, spark_environment, standalone
 
-from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.rundir.events import TRAINING, EventReader
 from sparkgpu.core.rundir.files import read_json, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -39,13 +40,18 @@ NETWORK = (
 
 @dataclass(kw_only=True)
 class Whole:
-    """A run over both workers, its executors' folders, and all command lines of this machine meanwhile."""
+    """A run over both workers, its executors' folders, and all command lines of this machine meanwhile.
+
+    `doors` are its H2O nodes by their ports while the trees train: the status of a request without the login,
+    and whether the port that is open to other nodes, the next one, speaks TLS.
+    """
 
     run: Running
     table: Path
     cluster: Cluster
     executors: set[Path]
     commands: set[str]
+    doors: dict[int, tuple[int, bool]]
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +69,35 @@ def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     )  # fmt: skip
     environ = spark_environment() | {name: CANARY + name for name in SECRETS.values()}
     commands: set[str] = set()
+    doors: dict[int, tuple[int, bool]] = {}
     with started(command, folder / "out", folder, environ) as run:
+        events = EventReader(run.paths.lane(0).events("trees"))
         while run.process.poll() is None:
             commands |= {" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])}
+            if any(event.text == TRAINING for event in events.new()):
+                logs = (log for app in cluster.applications() - before for log in app.rglob("*-3-info.log"))
+                ports = [int(log.name.split("_")[2].partition("-")[0]) for log in logs]
+                doors = {port: (status_without_login(port, "/3/Cloud"), tls(port + 1)) for port in ports}
             time.sleep(0.2)
         assert run.wait(1) == 0, run.stdout + run.stderr
     executors = cluster.applications() - before
-    return Whole(run=run, table=table, cluster=cluster, executors=executors, commands=commands)
+    return Whole(run=run, table=table, cluster=cluster, executors=executors, commands=commands, doors=doors)
+
+
+def tls(port: int) -> bool:
+    """Whether a port answers the greeting of TLS with a record of TLS: a handshake, or a refusal."""
+    said = ssl.MemoryBIO()
+    greeting = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        greeting.do_handshake()
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as node:
+        node.sendall(said.read())
+        return node.recv(2) in (b"\x16\x03", b"\x15\x03")
+    return False
+
+
+def test_a_node_of_h2o_asks_for_the_login_and_speaks_tls_with_others(whole: Whole) -> None:
+    assert list(whole.doors.values()) == [(401, True), (401, True)]
 
 
 def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from injected import OPTIONS, Metrics
 from running import COMMAND, finished
@@ -22,3 +23,13 @@ def undisturbed(wine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         return finished(command, folder / "out", folder).metrics
 
     return metrics
+
+
+@pytest.fixture
+def parted(wine: Path, tmp_path: Path) -> Path:
+    """The wines in folders that only Spark opens."""
+    for part in range(2):
+        folder = tmp_path / "parted" / f"part={part}"
+        folder.mkdir(parents=True)
+        pq.write_table(pq.read_table(wine).slice(89 * part, 89), folder / "rows.parquet")
+    return tmp_path / "parted"

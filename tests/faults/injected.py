@@ -122,6 +122,15 @@ class Case:
     def send(self, number: signal.Signals, process: psutil.Process) -> None:
         self.inject(lambda: process.send_signal(number))
 
+    def send_to(self, number: signal.Signals, who: str) -> None:
+        """To the process of ``the run``, or to that and all that it started."""
+        roles = () if who == "the run" else ROLES
+        found = [self.process("run"), *(process for role in roles for process in self.processes(role))]
+        self.inject(lambda: None)
+        for process in found:
+            with suppress(psutil.NoSuchProcess):  # some end with the first
+                process.send_signal(number)
+
     def ends(
         self, outcome: Outcome, *, code: int, said: str = "", whole: Callable[[], Metrics] | None = None,
         within_s: float = BOUND_S,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
-from injected import CASE_S, OPTIONS, Metrics, injected
-from running import COMMAND
+from injected import BOUND_S, CASE_S, OPTIONS, Metrics, injected
+from running import COMMAND, until
 from test_process_faults import AGAIN, GANG, SOON
 from test_surroundings_faults import OCCASIONS, WITHOUT_JVM, changed
 
@@ -18,6 +23,13 @@ pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(CASE_S)]
 
 OTHER = 54_321
 MEMORY = Path("/sys/fs/cgroup/memory")
+LIMIT, MORE = 4 << 30, 100 << 20
+TAKING = """
+import pathlib, sys
+pathlib.Path("/proc/self/oom_score_adj").write_text("-1000")
+taken = b"x" * int(sys.argv[1])
+sys.stdin.read()
+"""
 JUMPING = """
 import os, time
 _real = time.time
@@ -33,16 +45,98 @@ IN_A_MOUNT = 'mount -t tmpfs -o size=4k{mode} tmpfs /dev/shm && {{ {fill}; exec 
 
 
 @pytest.fixture
-def no_memory(tmp_path: Path) -> Iterator[Path]:
-    """A control group in which the kernel kills whoever needs one more page."""
+def memory() -> Iterator[Callable[[int], Path]]:
+    """Makes a control group with so many bytes of memory, in which the kernel kills if that is too little."""
     group = MEMORY / f"sparkgpu-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text("65536")
-    except OSError as error:
-        pytest.skip(f"needs a control group of memory: {error}")
-    yield group
-    group.rmdir()
+
+    def limited(size: int) -> Path:
+        try:
+            group.mkdir()
+            (group / "memory.limit_in_bytes").write_text(str(size))
+        except OSError as error:
+            pytest.skip(f"needs a control group of memory: {error}")
+        return group
+
+    yield limited
+    with suppress(FileNotFoundError):
+        group.rmdir()
+
+
+@pytest.fixture
+def no_memory(memory: Callable[[int], Path]) -> Path:
+    """A control group in which the kernel kills whoever needs one more page."""
+    return memory(65_536)
+
+
+def figure(group: Path, file: str, name: str) -> int:
+    """One figure of a control group."""
+    found = re.search(rf"^{name} (\d+)$", (group / file).read_text(), re.MULTILINE)
+    assert found
+    return int(found.group(1))
+
+
+def inside(group: Path, command: Iterable[str | Path]) -> list[str | Path]:
+    """The command as a member of the group."""
+    return ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "--", *command]
+
+
+@pytest.mark.parametrize("megabytes", [100, 160, 200])
+def test_a_limit_of_memory_around_a_run_costs_what_the_kernel_kills(
+    megabytes: int,
+    wine: Path,
+    memory: Callable[[int], Path],
+    undisturbed: Callable[..., Metrics],
+    tmp_path: Path,
+) -> None:
+    """The kernel kills the largest process, which is a worker or the run itself."""
+    group = memory(megabytes << 20)
+    command = inside(group, [*COMMAND, "run", wine, *OPTIONS, *WITHOUT_JVM])
+    with injected("a limit of memory", f"{megabytes} MB", wine, tmp_path, command=command) as case:
+        until(lambda: figure(group, "memory.oom_control", "oom_kill") > 0, "a kill", 60, case.run.process)
+        case.inject(lambda: None)
+        killed = case.run.wait(BOUND_S) == -signal.SIGKILL
+        said = "" if killed else r"was killed by signal 9 \(out of memory\?\)"
+        code = -signal.SIGKILL if killed else 5
+        case.ends("resumable", code=code, said=said, whole=lambda: undisturbed(*WITHOUT_JVM))
+
+
+@pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
+def test_another_program_that_takes_the_memory_costs_what_the_kernel_kills(
+    phase: str, wine: Path, memory: Callable[[int], Path], undisturbed: Callable[..., Metrics], tmp_path: Path
+) -> None:
+    group = memory(LIMIT)
+    command = inside(group, [*COMMAND, "run", wine, *OPTIONS, *SOON])
+    with injected("another program takes the memory", phase, wine, tmp_path, command=command) as case:
+        case.reach(phase)
+        wanted = LIMIT - figure(group, "memory.stat", "total_rss") + MORE
+        case.inject(lambda: None)
+        taker = [sys.executable, "-c", TAKING, str(wanted)]
+        with subprocess.Popen([*map(str, inside(group, taker))], stdin=subprocess.PIPE):
+            case.run.wait(BOUND_S)
+        assert figure(group, "memory.oom_control", "oom_kill") > 0
+        said = r"its Java ended or does not answer|was killed by signal 9 \(out of memory\?\)"
+        case.ends("resumable", code=5, said=said, whole=lambda: undisturbed(*SOON))
+
+
+@pytest.mark.parametrize("phase", ["reading the source", "fitting the feature pipeline", "writing the table"])
+@pytest.mark.parametrize("how", ["the kernel kills", "the kernel refuses"])
+def test_a_python_worker_of_spark_whose_memory_is_exhausted_is_told(
+    how: str, phase: str, parted: Path, no_memory: Path, tmp_path: Path
+) -> None:
+    with injected(f"no memory, {how}: Spark's Python worker", phase, parted, tmp_path, *SOON) as case:
+        case.reach(phase)
+        case.process("Python worker of Spark")
+        found = case.processes("Python worker of Spark")
+        case.inject(lambda: None)
+        for process in found:
+            if how == "the kernel kills":
+                (no_memory / "cgroup.procs").write_text(str(process.pid))
+            else:
+                process.rlimit(psutil.RLIMIT_AS, (1 << 20, 1 << 20))
+        if phase == "writing the table":  # such a small one is written elsewhere, so the worker is idle
+            case.ends("finished", code=0)
+        else:
+            case.ends("refused", code=5, said="a Python worker of Spark was killed|memory is exhausted")
 
 
 @pytest.mark.parametrize(

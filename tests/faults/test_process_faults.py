@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
-import pyarrow.parquet as pq
 import pytest
-from injected import CASE_S, OPTIONS, ROLES, Metrics, Outcome, injected
+from injected import CASE_S, OPTIONS, Metrics, Outcome, injected
 from running import COMMAND, until
 from standalone import Cluster, spark_environment
 
@@ -81,16 +80,6 @@ def test_a_python_worker_of_spark(number: signal.Signals, phase: str, parted: Pa
             case.ends("refused", code=5, said="a Python worker of Spark was killed")
 
 
-@pytest.fixture
-def parted(wine: Path, tmp_path: Path) -> Path:
-    """The wines in folders that only Spark opens."""
-    for part in range(2):
-        folder = tmp_path / "parted" / f"part={part}"
-        folder.mkdir(parents=True)
-        pq.write_table(pq.read_table(wine).slice(89 * part, 89), folder / "rows.parquet")
-    return tmp_path / "parted"
-
-
 @pytest.mark.parametrize("phase", ["start", "training", "prediction"])
 @pytest.mark.parametrize("number", [SIGKILL, SIGTERM, SIGSTOP], ids=lambda number: number.name)
 def test_a_rank_of_a_gang(number: signal.Signals, phase: str, wine: Path, tmp_path: Path) -> None:
@@ -117,10 +106,14 @@ def test_the_agent_of_a_gang(
 
 
 @pytest.mark.parametrize("phase", ["preparation", "training", "report"])
-def test_the_run_itself_is_killed(phase: str, wine: Path, undisturbed: Whole, tmp_path: Path) -> None:
-    with injected("SIGKILL of the run", phase, wine, tmp_path, *SOON) as case:
+@pytest.mark.parametrize("who", ["the run", "all its processes at once"])
+def test_the_run_itself_is_killed(
+    who: str, phase: str, wine: Path, undisturbed: Whole, tmp_path: Path
+) -> None:
+    """All at once as by systemd or Slurm, when one process of theirs is out of memory or time."""
+    with injected(f"SIGKILL of {who}", phase, wine, tmp_path, *SOON) as case:
         case.reach(phase)
-        case.send(SIGKILL, case.process("run"))
+        case.send_to(SIGKILL, who)
         case.ends("resumable", code=-9, whole=lambda: undisturbed(*SOON))
 
 
@@ -132,9 +125,7 @@ def test_the_run_is_asked_to_end(
     long = (*SOON, "--set", "neural.epochs=2000", "--set", "neural.checkpoint_minutes=10")
     with injected(f"SIGTERM of {who}", phase, wine, tmp_path, *long) as case:
         case.reach(phase, "neural" if phase == "training" else "trees")
-        one = [case.process("run")]
-        found = one if who == "the run" else [*one, *(p for role in ROLES for p in case.processes(role))]
-        case.inject(lambda: [process.send_signal(SIGTERM) for process in found])
+        case.send_to(SIGTERM, who)
         if phase == "preparation":
             case.ends("refused", code=130, said="there was no table yet, so the run's folder was removed")
             return

@@ -27,9 +27,9 @@ from sparkgpu.h2o.session import spark_session
 scratch, port = Path(sys.argv[1]), int(sys.argv[2])
 with (
     spark_session(name="doors", threads=1, heap_bytes=2**29, scratch=scratch, port_base=port) as session,
-    stopping(start_h2o(session, name="doors", scratch=scratch, port_base=port, threads=1)),
+    stopping(start_h2o(session, name="doors", scratch=scratch, port_base=port, threads=1)) as h2o,
 ):
-    print("started", flush=True)
+    print("started, interpreter:", h2o.getConf().isH2OReplEnabled(), flush=True)
     sys.stdin.read()
 """
 URL = {"connection_url": "jdbc:postgresql://127.0.0.1:1/x?socketFactory=java.lang.Object", "table": "x"}
@@ -56,11 +56,12 @@ DOORS = {
 
 @dataclass(kw_only=True)
 class H2O:
-    """A real H2O of ours; `folder` is the test's own."""
+    """A real H2O of ours; `folder` is the test's own, and `said` what it said of itself at its start."""
 
     port: int
     login: tuple[str, str]
     folder: Path
+    said: str
 
     def ask(self, method: str, path: str, values: dict[str, str], *, login: bool) -> tuple[int, str]:
         """The status and the text of its answer."""
@@ -91,9 +92,10 @@ def h2o(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H2O]:
         [sys.executable, "-c", START, str(scratch), str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        assert process.stdout and any(line == "started\n" for line in process.stdout)
+        assert process.stdout
+        said = next(line for line in process.stdout if line.startswith("started"))
         user, password = (scratch / "h2o-login").read_text().strip().split(": ")
-        yield H2O(port=port, login=(user, password), folder=folder)
+        yield H2O(port=port, login=(user, password), folder=folder, said=said)
         process.communicate(timeout=60)
 
 
@@ -131,6 +133,11 @@ def test_with_the_login_too_no_code_comes_by_a_pojo_and_no_file_of_the_system_is
     for file in ("/etc/passwd", "/etc/ssl/openssl.cnf", "/proc/self/environ"):
         status, said = h2o.ask("GET", "/3/ImportFiles", {"path": file}, login=True)
         assert status >= 400 and f"File {file} access denied" in said
+
+
+def test_with_the_login_too_no_scala_is_interpreted(h2o: H2O) -> None:
+    assert h2o.said == "started, interpreter: False\n"
+    assert h2o.ask("POST", "/3/scalaint", {}, login=True)[0] == 404  # Sparkling Water's proxy would answer
 
 
 def test_no_jdbc_driver_is_on_the_class_path_but_the_catalogs_own_where_asked() -> None:
