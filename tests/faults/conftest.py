@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from injected import OPTIONS, Metrics
 from running import COMMAND, finished
+from small_disks import SmallDisk
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,17 @@ def parted(wine: Path, tmp_path: Path) -> Path:
         folder.mkdir(parents=True)
         pq.write_table(pq.read_table(wine).slice(89 * part, 89), folder / "rows.parquet")
     return tmp_path / "parted"
+
+
+@pytest.fixture
+def disk() -> Iterator[Callable[..., SmallDisk]]:
+    """Makes small disks, which are gone after the test."""
+    disks: list[SmallDisk] = []
+
+    def made(place: Path, size: str = "400m", *options: str) -> SmallDisk:
+        disks.append(SmallDisk(place, size, *options))
+        return disks[-1]
+
+    yield made
+    for one in disks:
+        one.remove()

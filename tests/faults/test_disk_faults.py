@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,20 +18,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(CASE_S)]
 NO_JVM = ("--set", "trees.engine=lightgbm")
 TAKEN_AWAY = ("no space", "only read")
 Undisturbed = Callable[..., Metrics]
-
-
-@pytest.fixture
-def disk() -> Iterator[Callable[..., SmallDisk]]:
-    """Makes small disks, which are gone after the test."""
-    disks: list[SmallDisk] = []
-
-    def made(place: Path, size: str = "400m", *options: str) -> SmallDisk:
-        disks.append(SmallDisk(place, size, *options))
-        return disks[-1]
-
-    yield made
-    for one in disks:
-        one.remove()
 
 
 def removed(folder: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import psutil
 import pytest
 from injected import BOUND_S, CASE_S, OPTIONS, Metrics, injected
 from running import COMMAND, until
+from small_disks import SmallDisk
 from test_process_faults import AGAIN, GANG, SOON
 from test_surroundings_faults import OCCASIONS, WITHOUT_JVM, changed
 
@@ -23,13 +23,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(CASE_S)]
 
 OTHER = 54_321
 MEMORY = Path("/sys/fs/cgroup/memory")
-LIMIT, MORE = 4 << 30, 100 << 20
-TAKING = """
-import pathlib, sys
-pathlib.Path("/proc/self/oom_score_adj").write_text("-1000")
-taken = b"x" * int(sys.argv[1])
-sys.stdin.read()
-"""
+LIMIT, MORE = 3328 << 20, 100 << 20
 JUMPING = """
 import os, time
 _real = time.time
@@ -80,7 +74,7 @@ def inside(group: Path, command: Iterable[str | Path]) -> list[str | Path]:
     return ["bash", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "--", *command]
 
 
-@pytest.mark.parametrize("megabytes", [100, 160, 200])
+@pytest.mark.parametrize("megabytes", [120, 240, 310])
 def test_a_limit_of_memory_around_a_run_costs_what_the_kernel_kills(
     megabytes: int,
     wine: Path,
@@ -101,18 +95,19 @@ def test_a_limit_of_memory_around_a_run_costs_what_the_kernel_kills(
 
 
 @pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
-def test_another_program_that_takes_the_memory_costs_what_the_kernel_kills(
-    phase: str, wine: Path, memory: Callable[[int], Path], undisturbed: Callable[..., Metrics], tmp_path: Path
-) -> None:
-    group = memory(LIMIT)
+def test_files_in_memory_that_take_the_rest_cost_what_the_kernel_kills(
+    phase: str, wine: Path, memory: Callable[[int], Path], disk: Callable[..., SmallDisk],
+    undisturbed: Callable[..., Metrics], tmp_path: Path,
+) -> None:  # fmt: skip
+    group, files = memory(LIMIT), disk(tmp_path / "files", "4g").place
     command = inside(group, [*COMMAND, "run", wine, *OPTIONS, *SOON])
-    with injected("another program takes the memory", phase, wine, tmp_path, command=command) as case:
+    with injected("files in memory take the rest", phase, wine, tmp_path, command=command) as case:
         case.reach(phase)
         wanted = LIMIT - figure(group, "memory.stat", "total_rss") + MORE
-        case.inject(lambda: None)
-        taker = [sys.executable, "-c", TAKING, str(wanted)]
-        with subprocess.Popen([*map(str, inside(group, taker))], stdin=subprocess.PIPE):
-            case.run.wait(BOUND_S)
+        filling = inside(group, ["head", "-c", str(wanted), "/dev/zero"])
+        with (files / "filler").open("wb") as filler:
+            case.inject(lambda: subprocess.run(filling, stdout=filler, check=True))
+        case.run.wait(BOUND_S)
         assert figure(group, "memory.oom_control", "oom_kill") > 0
         said = r"its Java ended or does not answer|was killed by signal 9 \(out of memory\?\)"
         case.ends("resumable", code=5, said=said, whole=lambda: undisturbed(*SOON))
@@ -133,7 +128,7 @@ def test_a_python_worker_of_spark_whose_memory_is_exhausted_is_told(
                 (no_memory / "cgroup.procs").write_text(str(process.pid))
             else:
                 process.rlimit(psutil.RLIMIT_AS, (1 << 20, 1 << 20))
-        if phase == "writing the table":  # such a small one is written elsewhere, so the worker is idle
+        if case.run.wait(BOUND_S) == 0:  # it needed no more: such a small table is written elsewhere
             case.ends("finished", code=0)
         else:
             case.ends("refused", code=5, said="a Python worker of Spark was killed|memory is exhausted")
