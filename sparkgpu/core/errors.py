@@ -120,7 +120,9 @@ _FAULTS_OF_THE_MACHINE: tuple[tuple[type[SparkgpuError], str, str], ...] = (
         "its Java ended or does not answer (killed, out of memory?); the lane's log says more.",
     ),
     (
-        TrialError, "python worker exited unexpectedly|from pyspark.daemon's stdout",
+        TrialError,
+        "python worker exited unexpectedly|from pyspark.daemon's stdout"
+        r"|connection reset(\s+at java\S+)*\s+at org\.apache\.spark\.api\.python",
         "a Python worker of Spark was killed (out of memory?); the lane's log says more.",
     ),
 )  # fmt: skip

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.spark, pytest.mark.timeout(CASE_S)]
 
 OTHER = 54_321
 MEMORY = Path("/sys/fs/cgroup/memory")
-LIMIT, MORE = 3328 << 20, 100 << 20
+LIMIT, ROOM, MORE = 3328 << 20, 1280 << 20, 100 << 20
 JUMPING = """
 import os, time
 _real = time.time
@@ -99,14 +99,18 @@ def test_files_in_memory_that_take_the_rest_cost_what_the_kernel_kills(
     phase: str, wine: Path, memory: Callable[[int], Path], disk: Callable[..., SmallDisk],
     undisturbed: Callable[..., Metrics], tmp_path: Path,
 ) -> None:  # fmt: skip
-    group, files = memory(LIMIT), disk(tmp_path / "files", "4g").place
+    group, file = memory(LIMIT), disk(tmp_path / "files", "4g").place / "filler"
+
+    def take(size: int) -> None:
+        with file.open("ab") as filler:
+            subprocess.run(inside(group, ["head", "-c", str(size), "/dev/zero"]), stdout=filler, check=True)
+
     command = inside(group, [*COMMAND, "run", wine, *OPTIONS, *SOON])
     with injected("files in memory take the rest", phase, wine, tmp_path, command=command) as case:
+        case.reach("start")
+        take(LIMIT - ROOM)  # before, since it takes seconds
         case.reach(phase)
-        wanted = LIMIT - figure(group, "memory.stat", "total_rss") + MORE
-        filling = inside(group, ["head", "-c", str(wanted), "/dev/zero"])
-        with (files / "filler").open("wb") as filler:
-            case.inject(lambda: subprocess.run(filling, stdout=filler, check=True))
+        case.inject(lambda: take(ROOM - figure(group, "memory.stat", "total_rss") + MORE))
         case.run.wait(BOUND_S)
         assert figure(group, "memory.oom_control", "oom_kill") > 0
         said = r"its Java ended or does not answer|was killed by signal 9 \(out of memory\?\)"
