@@ -111,7 +111,7 @@ def _write_page(out: Path, runs: Sequence[Compared], boards: Sequence[Board], ap
         "title": f"{counted(len(runs), 'run')} of {listed(names, most=3)}",
         "facts": [
             Fact("runs", listed((run.name for run in runs), most=4)),
-            Fact("models", str(sum(len(run.results.models) for run in runs))),
+            Fact("models", str(sum(len(one.entries) for one in boards))),
             Fact("wall time of all", seconds_text(wall_s)),
             Fact("device time of all", seconds_text(3600 * hours)),
         ],
