@@ -54,7 +54,7 @@ def share_text(share: float) -> str:
         return "< 0.1 %"
     if 99.9 < percent < 100:
         return "> 99.9 %"
-    return f"{percent:.3g} %"
+    return f"{percent:.{1 if 0 < percent < 100 else 0}f} %"
 
 
 def feature_text(feature: Feature, value: Any) -> str:
