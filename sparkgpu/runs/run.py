@@ -42,7 +42,6 @@ from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervise
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.worker_supervisor import WorkerSupervisor, supervised_workers
 from sparkgpu.prepare.held_out import check_files, check_splits_of
-from sparkgpu.prepare.to_parquet import rows_up_to
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
@@ -91,6 +90,8 @@ def run(
     found, source = _found(config, title, has_table=resumes_table)
     reasons: Mapping[str, str] = {}
     if source != DEMO_SOURCE and not resume:  # a resumed run says all of it in its run.toml
+        from sparkgpu.prepare.to_parquet import rows_up_to
+
         found, reasons = bagged(found, partial(rows_up_to, source=source))
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
