@@ -94,7 +94,7 @@ def test_a_limit_of_memory_around_a_run_costs_what_the_kernel_kills(
         case.ends("resumable", code=code, said=said, whole=lambda: undisturbed(*WITHOUT_JVM))
 
 
-@pytest.mark.parametrize("phase", ["preparation", "training", "prediction"])
+@pytest.mark.parametrize("phase", ["preparation", "writing the table", "training"])
 def test_files_in_memory_that_take_the_rest_cost_what_the_kernel_kills(
     phase: str, wine: Path, memory: Callable[[int], Path], disk: Callable[..., SmallDisk],
     undisturbed: Callable[..., Metrics], tmp_path: Path,
