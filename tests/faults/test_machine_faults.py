@@ -141,10 +141,11 @@ def test_a_python_worker_of_spark_whose_memory_is_exhausted_is_told(
 @pytest.mark.parametrize(
     ("role", "phase"),
     [
-        ("tree worker", "training"), ("neural worker", "training"), ("neural worker", "prediction"),
-        ("JVM", "training"), ("JVM", "writing the table"), ("tree worker", "preparation"),
+        *(("tree worker", phase) for phase in ("preparation", "training", "prediction")),
+        *(("neural worker", phase) for phase in ("start", "training", "prediction")),
+        *(("JVM", phase) for phase in ("start", "writing the table", "training")),
     ],
-)  # fmt: skip
+)
 def test_a_process_whose_memory_is_exhausted_is_made_up_for(
     role: str, phase: str, wine: Path, no_memory: Path, undisturbed: Callable[..., Metrics], tmp_path: Path
 ) -> None:
@@ -152,8 +153,10 @@ def test_a_process_whose_memory_is_exhausted_is_made_up_for(
         process = case.process(role)
         case.reach(phase, "neural" if role == "neural worker" else "trees")
         case.inject(lambda: (no_memory / "cgroup.procs").write_text(str(process.pid)))
-        said = "its Java ended or does not answer" if role == "JVM" else "out of memory"
-        case.ends("resumable", code=5, said=said, whole=lambda: undisturbed(*SOON))
+        code, said = 5, "its Java ended or does not answer" if role == "JVM" else "out of memory"
+        if (role, phase) == ("JVM", "start"):
+            code, said = 3, "the Java in .* ended with status .* before Spark was up"
+        case.ends("resumable", code=code, said=said, whole=lambda: undisturbed(*SOON))
 
 
 @pytest.mark.parametrize("phase", ["start", "training", "prediction"])
