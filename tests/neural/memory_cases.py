@@ -164,6 +164,7 @@ def _tracked(
             for parameter in net.parameters():
                 assert parameter.grad is not None
             optimizer.step()
+            optimizer.zero_grad(set_to_none=True)  # as the loop does, before it evaluates
             best = {name: value.detach().clone() for name, value in net.state_dict().items()}
             net.eval()
             tracker.reset_mod_stats()
