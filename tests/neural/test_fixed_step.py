@@ -292,6 +292,29 @@ def test_an_invalidated_capture_puts_stream_and_allocator_back_and_tells_why(
     assert known() is not None  # the allocators may ask it
 
 
+def test_a_capture_that_ends_though_its_work_found_no_memory_is_given_back_by_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Graph(InvalidGraph):
+        def capture_end(self) -> None:
+            pass
+
+    def no_room() -> None:
+        raise copy(NO_ROOM)
+
+    def is_none(*_: Any) -> None:
+        raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+
+    on = OnDevice(monkeypatch)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", is_none)
+    graph, stream, before = Graph(), SimpleNamespace(device=torch.device("cuda:0")), on.now
+    known = weakref.ref(graph)
+    with pytest.raises(torch.OutOfMemoryError):
+        capture(graph, stream, no_room)  # type: ignore[arg-type]
+    del graph
+    assert on.now is before and on.calls == [] and known() is None
+
+
 def test_torch_itself_still_leaves_a_capture_that_became_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, `cuda_graph_internals` may go."""
     on = OnDevice(monkeypatch)

@@ -8,6 +8,7 @@ it captures, so a failed one must outlive them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -25,8 +26,15 @@ def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, work: Callab
         ):
             work()
     except RuntimeError as error:
-        _failed.append(graph)
-        torch._C._cuda_endAllocateToPool(device.index, pool)
-        torch._C._cuda_releasePool(device.index, pool)
+        _give_back(graph, device.index, pool)
         cause = error.__context__  # why it became invalid; `error` only says that it did
         raise cause if isinstance(cause, RuntimeError) else error from None
+
+
+def _give_back(graph: torch.cuda.CUDAGraph, device: int, pool: Any) -> None:
+    try:
+        torch._C._cuda_endAllocateToPool(device, pool)
+    except RuntimeError:  # the capture ended as it should, after work that failed: for lack of memory, say
+        return
+    torch._C._cuda_releasePool(device, pool)
+    _failed.append(graph)
