@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.config import toml
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.cuda_packages import xgboost_with_cuda
@@ -186,7 +186,7 @@ class Work:
 
         def run_setting(
             spec: TrialSpec,
-            parameters: TreesParameters | NeuralParameters,
+            parameters: Parameters,
             until: float | None,
             watch: Callable[[int, float], None] | None,
         ) -> FitRecord:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparkgpu.core.config.context_keys import ContextConfig
 from sparkgpu.core.config.keys import DataConfig, RunConfig
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
@@ -120,7 +121,10 @@ def check_distributions(config: RunConfig, target: Target, least: Any) -> tuple[
     """The metrics of the distributions that models learn; `DataError` if the target cannot have one."""
     found = []
     for name in config.model_names:
-        distribution = config.section(name).distribution
+        section = config.section(name)
+        if isinstance(section, ContextConfig):
+            continue
+        distribution = section.distribution
         asked = f'{name}.distribution = "{distribution}"'
         if distribution != "gaussian" and target.classes:
             raise DataError(f"{asked} is for numbers; target {target.column!r} has classes. Leave it out.")

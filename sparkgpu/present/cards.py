@@ -51,6 +51,11 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
     if model.decision:
         metrics.append((f"{model.decision.goal}, as decided", number_text(model.decision.value), ""))
     engines = {one.name: one.engine for one in results.models}
+    trials = [
+        trial
+        for trial in results.done()
+        if trial.name in model.trials and (model.weights is None or model.weights.get(trial.model))
+    ]
     made_of = (
         [f"{share:.3f} of {name} ({engines[name]})" for name, share in model.weights.items() if share]
         if model.weights
@@ -62,7 +67,14 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
         "run": results.run,
         "data": results.data,
         "schema": schema,
-        "made_of": made_of,
+        "made_of": [
+            *made_of,
+            *dict.fromkeys(
+                f"weights of {one.engine}: {one.native_parameters['weights']}"
+                for one in trials
+                if "weights" in one.native_parameters
+            ),
+        ],
         "decides": model.decision.in_words() if model.decision else "",
         "metrics": metrics,
         "segments": [
@@ -73,10 +85,6 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
         "is_sample": test.every > 1,
         "leader": results.comparison.leader,
         "pairs": [pair.sentence for pair in results.comparison.pairs if model.name in (pair.a, pair.b)],
-        "trials": [
-            trial
-            for trial in results.done()
-            if trial.name in model.trials and (model.weights is None or model.weights.get(trial.model))
-        ],
+        "trials": trials,
         "columns": list(dict.fromkeys(feature.source for feature in schema.features)),
     }

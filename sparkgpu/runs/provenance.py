@@ -12,16 +12,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from sparkgpu.core.config.context_keys import ContextConfig
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.registry.engines import ENGINES
-from sparkgpu.core.errors import DeviceError
+from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.host.cuda_packages import has_xgboost_with_cuda
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.rundir.records import HostRecord
 
 _PACKAGES = (
     "sparkgpu", "pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "xgboost", "xgboost-cpu", "lightgbm",
-    "catboost",     "numpy", "pandas", "pyarrow", "scikit-learn", "py4j",
+    "catboost", "tabicl", "numpy", "pandas", "pyarrow", "scikit-learn", "py4j",
 )  # fmt: skip
 
 
@@ -75,10 +76,19 @@ def check_engines(config: RunConfig) -> None:
         raise DeviceError(
             "--search: the package optuna is not installed here. Run `pip install 'sparkgpu[search]'`."
         )
-    for name, section in config.trees_by_name.items():
+    for name, section in ((name, config.section(name)) for name in config.model_names):
         if command := ENGINES.find(section.engine_name).missing:
             raise DeviceError(
                 f"model {name!r}: its engine {section.engine_name} is not installed here. Run `{command}`."
+            )
+        if (
+            isinstance(section, ContextConfig)
+            and section.checkpoint is not None
+            and not Path(section.checkpoint).is_file()
+        ):
+            raise ConfigError(
+                f"model {name!r}: its checkpoint {section.checkpoint} is no file. Give the path of its "
+                "weights, or leave it out for the published ones."
             )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from sparkgpu.core.config.context_keys import ContextParameters
 from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.errors import ConfigError, DeviceError, SparkgpuError, TrialError, described
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from sparkgpu.core.table.rows import Rows
 
 
-ParametersT = TypeVar("ParametersT", TreesParameters, NeuralParameters)
+ParametersT = TypeVar("ParametersT", TreesParameters, NeuralParameters, ContextParameters)
 
 
 class PrunedError(TrialError):
@@ -73,6 +74,7 @@ class Trial(Generic[ParametersT]):
 
 TreesTrial = Trial[TreesParameters]
 NeuralTrial = Trial[NeuralParameters]
+ContextTrial = Trial[ContextParameters]
 
 
 @dataclass(frozen=True, kw_only=True)

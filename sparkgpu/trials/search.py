@@ -26,7 +26,7 @@ from optuna.distributions import (
 )
 from optuna.trial import FrozenTrial, TrialState
 
-from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.config.registry.entries import Choice, Range
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.plan.trials import TrialSpec, search_space
@@ -38,7 +38,6 @@ from sparkgpu.score import metrics
 from sparkgpu.score.predictions import LabelReader, trial_predictions
 from sparkgpu.trials.engine import PrunedError
 
-Parameters = TreesParameters | NeuralParameters
 Watch = Callable[[int, float], None]
 RunSetting = Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord]
 

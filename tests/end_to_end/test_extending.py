@@ -36,7 +36,7 @@ def test_engine_network_format_and_metric_of_another_package_are_run_by_name(
         "run", table, "--target", "target", "--cpu-lanes", "1", "--out", tmp_path / "out",
         "--set", "trees.engine=toy-forest", "--set", "trees.ntrees=50",
         "--set", "neural.architecture=toy-linear", "--set", "calibrate=false",
-        "--set", "report.level=short", "--metric", "toy-cost", "--json",
+        "--set", "report.level=short", "--metric", "toy-cost", "--json", "--also", "toy-neighbours",
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
@@ -45,7 +45,11 @@ def test_engine_network_format_and_metric_of_another_package_are_run_by_name(
     costs = {model["name"]: model["metrics"]["valid"]["toy-cost"] for model in metrics["models"]}
     assert costs[metrics["comparison"]["leader"]] == min(costs.values())
     assert any("toy-cost chose" in caveat for caveat in metrics["comparison"]["caveats"])
-    assert [trial["engine"] for trial in metrics["trials"]] == ["toy-forest", "torch"]
+    assert [trial["engine"] for trial in metrics["trials"]] == [
+        "toy-forest",
+        "torch",
+        "toy-neighbours",
+    ]
     for model in metrics["models"]:
         assert model["metrics"]["test"]["accuracy"] > 0.85, model
     assert "toy-linear" in (tmp_path / "out" / "run.toml").read_text()
@@ -54,16 +58,19 @@ import sys; from pathlib import Path; import numpy as np
 from sparkgpu.core.config.registry.engines import ENGINES; from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import read_rows; from sparkgpu.core.table.schema import read_schema
 run = RunPaths(root=Path(sys.argv[1])); schema = read_schema(run)
-model = ENGINES.find("toy-forest").loaded().load(run.trial("trees-s7").root, schema)
-np.save(sys.argv[2], model.predict(read_rows(run, schema, "test")))
+for engine, trial in (("toy-forest", "trees-s7"), ("toy-neighbours", "toy-neighbours-s7")):
+    model = ENGINES.find(engine).loaded().load(run.trial(trial).root, schema)
+    np.save(sys.argv[2] + "/" + trial, model.predict(read_rows(run, schema, "test")))
 """
-    file = tmp_path / "values.npy"
     subprocess.run(
-        [sys.executable, "-c", load, str(tmp_path / "out"), str(file)], env=ENVIRONMENT, check=True
+        [sys.executable, "-c", load, str(tmp_path / "out"), str(tmp_path)], env=ENVIRONMENT, check=True
     )
-    kept = pq.read_table(tmp_path / "out" / "trials" / "trees-s7" / "predictions.parquet").to_pandas()
-    kept = kept[kept["split"] == "test"].sort_values("row_id").filter(like="probability")
-    assert np.array_equal(np.load(file), kept.to_numpy())
+    for trial in ("trees-s7", "toy-neighbours-s7"):
+        kept = pq.read_table(tmp_path / "out" / "trials" / trial / "predictions.parquet").to_pandas()
+        kept = kept[kept["split"] == "test"].sort_values("row_id").filter(like="probability")
+        assert np.array_equal(np.load(tmp_path / f"{trial}.npy"), kept.to_numpy())
+    card = tmp_path / "out" / "report" / "cards" / "toy-neighbours" / "MODEL_CARD.md"
+    assert "- weights of toy-neighbours: neighbours.txt; licence: Apache-2.0" in card.read_text()
 
 
 def test_the_pyproject_of_the_docs_enters_what_the_package_does() -> None:

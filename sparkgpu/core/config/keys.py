@@ -14,7 +14,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from sparkgpu.core.config.model_keys import OWN, Models, NeuralConfig, TreesConfig, TreesModel, model_name
+from sparkgpu.core.config.context_keys import ContextConfig, ContextKeys
+from sparkgpu.core.config.model_keys import (
+    OWN,
+    ContextModel,
+    Models,
+    ModelSection,
+    NeuralConfig,
+    TreesConfig,
+    TreesModel,
+    model_name,
+)
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.values import (
     Count,
@@ -263,6 +273,7 @@ class RunConfig(Section):
     slurm: SlurmConfig = SlurmConfig()
     trees: TreesConfig = TreesConfig()
     neural: NeuralConfig = NeuralConfig()
+    tabicl: ContextKeys = ContextKeys()
     report: ReportConfig = ReportConfig()
     cost: CostConfig = CostConfig()
 
@@ -296,12 +307,15 @@ class RunConfig(Section):
     def branch(self, name: str) -> Branch:
         return "trees" if isinstance(self.section(name), TreesConfig) else "neural"
 
-    def section(self, name: str) -> TreesConfig | NeuralConfig:
-        """The settings of the model called `name`: its own, and for the rest those of its branch."""
+    def section(self, name: str) -> ModelSection:
+        """The settings of the model called `name`: its own, and for the rest those of its kind."""
         model = next((model for model in self.models if model_name(model) == name), name)
         if isinstance(model, str):
             return self.trees if model == OWN[0] else self.neural
         own = {key: getattr(model, key) for key in model.model_fields_set - {"name"}}
+        if isinstance(model, ContextModel):  # a package's own has no section
+            rest = self.tabicl.model_dump() if model.engine == "tabicl" else {}
+            return ContextConfig(**{**rest, **own})
         if not isinstance(model, TreesModel):
             return self.neural.model_copy(update=own)
         if self.trees.tree_method == "gpu_hist" and not ENGINES.find(model.engine_name).on_gpu:

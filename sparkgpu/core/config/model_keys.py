@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
+from sparkgpu.core.config.context_keys import ContextConfig
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.config.registry.networks import NETWORKS
 from sparkgpu.core.config.registry.strategies import STRATEGIES
@@ -149,6 +150,12 @@ class NeuralConfig(NetworkConfig):
     rank_timeout_s: Annotated[float, Field(ge=5.0)] = 40.0
     max_restarts: Annotated[int, Field(ge=0)] = 2
 
+    @property
+    def engine_name(self) -> str:
+        return "torch"
+
+
+ModelSection = TreesConfig | NeuralConfig | ContextConfig
 
 OWN: tuple[str, str] = ("trees", "neural")
 """The models of every run that does not say otherwise; their sections bear their names."""
@@ -183,6 +190,12 @@ class NetworkModel(NetworkConfig):
     architecture: Architecture
 
 
+class ContextModel(ContextConfig):
+    """One of ``[[models]]``: the in-context model of `engine`, with the keys of ``[tabicl]``."""
+
+    name: ModelName
+
+
 def _as_tables(value: Any) -> Any:
     """`models` with a table for each name but our own; tables alone are added to our own models."""
     return tuple(map(_table_of, _after_own(value))) if isinstance(value, tuple) else value
@@ -200,7 +213,7 @@ def _table_of(entry: Any) -> Any:
         return _checked(entry)
     if not isinstance(entry, str):
         raise ValueError(f"{entry!r} is no model; give a name, or a table with a name and an engine")
-    engines = (found.name for found in ENGINES.all() if found.branch == "trees")
+    engines = (found.name for found in ENGINES.all() if found.branch == "trees" or found.in_context)
     tables = {name: {"name": name, "engine": name} for name in engines}
     tables |= {name: {"name": name, "architecture": name} for name in NETWORKS.names()}
     if entry not in tables:
@@ -214,7 +227,7 @@ def _checked(table: Mapping[str, Any]) -> Mapping[str, Any]:
     name, both = table.get("name", ""), {"engine", "architecture"} & table.keys()
     if len(both) != 1:
         found = "has both" if both else "has neither"
-        raise ValueError(f"model {name!r} needs an engine (trees) or an architecture (a network); it {found}")
+        raise ValueError(f"model {name!r} needs an engine or an architecture (a network); it {found}")
     (kind,) = both
     if name in (*ENGINES.names(), *NETWORKS.names()) and name != table[kind]:
         raise ValueError(
@@ -226,8 +239,11 @@ def _checked(table: Mapping[str, Any]) -> Mapping[str, Any]:
 def _kind(entry: Any) -> str:
     if isinstance(entry, str):
         return "own"
-    keys = entry if isinstance(entry, Mapping) else type(entry).model_fields
-    return "network" if "architecture" in keys else "trees"
+    keys = entry if isinstance(entry, Mapping) else vars(entry)
+    if "architecture" in keys:
+        return "network"
+    engine = keys.get("engine")
+    return "context" if engine in ENGINES.names() and ENGINES.find(engine).in_context else "trees"
 
 
 def _different(models: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -240,7 +256,8 @@ def _different(models: tuple[Any, ...]) -> tuple[Any, ...]:
 Model = Annotated[
     Annotated[Literal["trees", "neural"], Tag("own")]
     | Annotated[TreesModel, Tag("trees")]
-    | Annotated[NetworkModel, Tag("network")],
+    | Annotated[NetworkModel, Tag("network")]
+    | Annotated[ContextModel, Tag("context")],
     Discriminator(_kind),
 ]
 Models = Annotated[
@@ -248,7 +265,7 @@ Models = Annotated[
 ]
 
 
-def model_name(model: str | TreesModel | NetworkModel) -> str:
+def model_name(model: str | TreesModel | NetworkModel | ContextModel) -> str:
     return model if isinstance(model, str) else model.name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparkgpu.core.config.context_keys import ContextParameters
 from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
 from sparkgpu.core.config.values import CategoricalEncoding, GrowPolicy, NumberEmbedding, Schedule
 
@@ -47,3 +48,6 @@ class NeuralParameters(NeuralConfig):
     schedule: Schedule
     weight_decay: float
     patience: int
+
+
+Parameters = TreesParameters | NeuralParameters | ContextParameters

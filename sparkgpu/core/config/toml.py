@@ -17,7 +17,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from sparkgpu.core.config.keys import SECRET, RunConfig
-from sparkgpu.core.config.model_keys import OWN, NetworkModel, TreesConfig, TreesModel, with_models
+from sparkgpu.core.config.model_keys import (
+    OWN,
+    ContextModel,
+    NetworkModel,
+    TreesConfig,
+    TreesModel,
+    with_models,
+)
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import nearest
@@ -108,6 +115,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
+_KINDS = {"trees": TreesModel, "network": NetworkModel, "context": ContextModel}
 # TOML's words for pydantic's messages, which use Python's words.
 _EXPECTED = {"model_type": "it is a section; set one of its keys", "dict_type": "input should be a table"}
 
@@ -121,7 +129,7 @@ def _sentence(error: ValidationError) -> str:
     kind: Any = RunConfig
     place = "The configuration"
     if path[0] == "models" and len(path) > 3:  # the number and the kind of the model stand before its key
-        kind, place = (TreesModel if path[2] == "trees" else NetworkModel), "A table of [[models]]"
+        kind, place = _KINDS[path[2]], "A table of [[models]]"
         path = path[3:]
     key = ".".join(path)
     if first["type"] == "extra_forbidden":

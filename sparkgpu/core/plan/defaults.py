@@ -7,16 +7,25 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from sparkgpu.core.config.context_keys import ContextConfig, ContextParameters
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import OWN, NetworkModel, NeuralConfig, TreesConfig, TreesModel
-from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
-from sparkgpu.core.config.registry.engines import Branch
+from sparkgpu.core.config.model_keys import (
+    OWN,
+    ContextModel,
+    ModelSection,
+    NetworkModel,
+    NeuralConfig,
+    TreesConfig,
+    TreesModel,
+)
+from sparkgpu.core.config.parameters import NeuralParameters, Parameters, TreesParameters
+from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.registry.networks import NETWORKS, Value
 from sparkgpu.core.config.values import Preset
 from sparkgpu.core.plan.tree_defaults import TableSize, tree_defaults
 from sparkgpu.core.plan.trials import base_model, free_keys
 
-SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig)
+SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig, ContextConfig)
 
 _MANY_ROWS = 100_000
 _SMALL_REGRESSION = 32_000  # training rows; on diamonds cosines and Muon win with 7,000 and lose with 38,000
@@ -41,6 +50,13 @@ _FLOP_PER_S = 4e10
 _EPOCHS_PER_PATIENCE = 3
 _BATCH_SIZES = ((32_000, 256), (108_000, 512))
 _MOST_BATCH = 1024
+# A CPU core reads about 500 rows of ten columns in a second, for each view (TabICL's 28 million weights).
+_MOST_CONTEXT_ON_CPU = 10_000
+_KINDS: tuple[tuple[type[ModelSection], type[Parameters]], ...] = (
+    (TreesConfig, TreesParameters),
+    (NeuralConfig, NeuralParameters),
+    (ContextConfig, ContextParameters),
+)
 _UNKNOWN = TableSize(task="binary", train_rows=0, num_features=1, num_classes=2)
 
 
@@ -52,7 +68,7 @@ class Resolved:
     """
 
     config: RunConfig
-    parameters: Mapping[str, TreesParameters | NeuralParameters]
+    parameters: Mapping[str, Parameters]
 
     @property
     def trees(self) -> TreesParameters:
@@ -66,7 +82,7 @@ class Resolved:
         assert isinstance(found, NeuralParameters)
         return found
 
-    def of(self, model: str) -> TreesParameters | NeuralParameters:
+    def of(self, model: str) -> Parameters:
         """The parameters of one model of the run; a search begins with those of the model it is for."""
         return self.parameters[base_model(model)]
 
@@ -88,26 +104,28 @@ def resolve(
     """
     limits = seconds or {}
 
-    def filled(section: TreesConfig | NeuralConfig) -> TreesConfig | NeuralConfig:
+    def filled(section: ModelSection) -> ModelSection:
         if isinstance(section, TreesConfig):
             on = tree_device(section.engine_name)
             return fill(section, tree_defaults(section, preset, size, on, limits.get("trees")))
+        if isinstance(section, ContextConfig):
+            return fill(section, context_defaults(section, preset, device))
         values = neural_defaults(section, preset, device, size, limits.get("neural"))
         return fill(section, {**values, "strategy": strategy})
 
-    parameters: dict[str, TreesParameters | NeuralParameters] = {}
+    parameters: dict[str, Parameters] = {}
     written: dict[str, Any] = {}
     for name in dict.fromkeys((*OWN, *config.model_names)):
         section = config.section(name)
         found = filled(section)
-        kind = TreesParameters if isinstance(found, TreesConfig) else NeuralParameters
+        kind = next(one for base, one in _KINDS if isinstance(found, base))
         parameters[name] = kind.model_validate(found.model_dump(exclude_none=True))
         # What a search may change stays open, so that the written run can be repeated. A network's own table
         # has each other value, since it would take the missing ones from [neural].
         is_open = dict.fromkeys(free_keys(section) if config.search else ())
         written[name] = {**dict(found if name in OWN else parameters[name]), **is_open}
 
-    def table(model: TreesModel | NetworkModel) -> TreesModel | NetworkModel:
+    def table(model: TreesModel | NetworkModel | ContextModel) -> TreesModel | NetworkModel | ContextModel:
         values = {key: written[model.name][key] for key in type(model).model_fields if key != "name"}
         given = {key: value for key, value in values.items() if value is not None}
         return type(model)(name=model.name, **given)
@@ -121,6 +139,16 @@ def resolve(
         "models": tuple(model if isinstance(model, str) else table(model) for model in config.models),
     }
     return Resolved(config=config.model_copy(update=update), parameters=parameters)
+
+
+def context_defaults(config: ContextConfig, preset: Preset, device: str) -> dict[str, Value]:
+    """The most that an in-context model reads, by its entry; less on a CPU, and half the views if fast."""
+    found = {key: int(value) for key, value in ENGINES.find(config.engine).defaults.items()}
+    if not device.startswith("cuda"):
+        found["rows"] = min(found["rows"], _MOST_CONTEXT_ON_CPU)
+    if preset == "fast":
+        found["estimators"] = max(1, found["estimators"] // 2)
+    return dict(found)
 
 
 def neural_defaults(

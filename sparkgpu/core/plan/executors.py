@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sparkgpu.core.config.context_keys import ContextConfig
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.model_keys import TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES
@@ -103,6 +104,12 @@ def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) ->
         )
     for trees in config.trees_by_name.values() if config.cluster.lanes == "cloud" else ():
         _check_engine(config, trees, len(executors))
+    contexts = [name for name in config.model_names if isinstance(config.section(name), ContextConfig)]
+    if contexts and config.cluster.lanes == "cloud":
+        raise ConfigError(
+            f"model {contexts[0]!r} reads its context on one machine; on a cluster set cluster.lanes = "
+            '"executors", or leave the model out.'
+        )
     if config.prepare.by == "arrow":
         raise ConfigError(
             'prepare.by = "arrow": on a cluster Spark holds the rows, so its pipeline makes the features. '

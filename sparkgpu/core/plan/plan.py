@@ -135,7 +135,7 @@ class Plan(Record):
 
     @property
     def strategy(self) -> str:
-        return next((trial.strategy for trial in self.trials if trial.branch == "neural"), "single")
+        return next((trial.strategy for trial in self.trials if trial.engine == "torch"), "single")
 
     def visible_devices(self, lane: int, branch: Branch) -> str:
         """The devices that CUDA may see in a lane's worker: the lane's own, or all of its gang, in order."""

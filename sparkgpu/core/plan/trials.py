@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
-from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.model_keys import ModelSection, NeuralConfig
+from sparkgpu.core.config.parameters import NeuralParameters, Parameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES, Branch, branch_of
 from sparkgpu.core.config.registry.entries import Choice, Range, SearchSpace
 from sparkgpu.core.config.registry.networks import NETWORKS
@@ -67,12 +67,12 @@ TUNED = "-tuned"
 """What the name of a model has at its end if a search chose its settings."""
 
 
-def free_keys(section: TreesConfig | NeuralConfig) -> tuple[str, ...]:
+def free_keys(section: ModelSection) -> tuple[str, ...]:
     """The keys that a search may change: those of the model's space that the user left open."""
     return tuple(key for key in _space(section) if getattr(section, key) is None)
 
 
-def search_space(parameters: TreesParameters | NeuralParameters, free: tuple[str, ...]) -> SearchSpace:
+def search_space(parameters: Parameters, free: tuple[str, ...]) -> SearchSpace:
     """The ranges of the `free` keys, wide enough for the default values in `parameters`."""
     found: dict[str, Range | Choice] = {}
     for key, values in _space(parameters).items():
@@ -88,16 +88,18 @@ def search_space(parameters: TreesParameters | NeuralParameters, free: tuple[str
     return found
 
 
-def _space(section: TreesConfig | NeuralConfig) -> SearchSpace:
-    if isinstance(section, TreesConfig):
-        return ENGINES.find(section.engine_name).search
-    return NETWORKS.find(section.architecture).search
+def _space(section: ModelSection) -> SearchSpace:
+    if isinstance(section, NeuralConfig):
+        return NETWORKS.find(section.architecture).search
+    return ENGINES.find(section.engine_name).search
 
 
-def _counts(key: str, parameters: TreesParameters | NeuralParameters) -> bool:
+def _counts(key: str, parameters: Parameters) -> bool:
     """Whether a key has a meaning beside the others: a limit of 0 is none, and few leaves are few levels."""
     if isinstance(parameters, NeuralParameters):
         return key != "num_bins" or parameters.number_embedding == "piecewise"
+    if not isinstance(parameters, TreesParameters):
+        return True
     if key == "max_leaves":
         return parameters.grow_policy == "lossguide" and parameters.max_leaves > 0
     return key != "max_depth" or parameters.max_depth > 0
@@ -128,7 +130,8 @@ def lay_out_trials(
         for model, settings in _to_train(config):
             base = base_model(model)
             section, branch = config.section(base), config.branch(base)
-            is_gang = cloud or (branch == "neural" and STRATEGIES.find(strategy).is_gang)
+            spread = strategy if isinstance(section, NeuralConfig) else "single"
+            is_gang = cloud or STRATEGIES.find(spread).is_gang
             if settings and fold:  # one search covers all folds
                 lane = lane_of_search[model, seed]
             else:
@@ -139,12 +142,12 @@ def lay_out_trials(
                 TrialSpec(
                     name=f"{model}-{suffix}",
                     model=model,
-                    engine=section.engine_name if isinstance(section, TreesConfig) else "torch",
+                    engine=section.engine_name,
                     seed=seed,
                     fold=fold,
                     lane=lane,
                     gang=tuple(range(lanes)) if is_gang else (lane,),
-                    strategy=strategy if branch == "neural" else "single",
+                    strategy=spread,
                     nodes=nodes if is_gang else 1,
                     probed=base in probed,
                     otherwise=otherwise if base in probed else None,

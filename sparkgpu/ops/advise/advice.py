@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from sparkgpu.core.config.context_keys import ContextParameters
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import ConfigError
@@ -85,6 +86,8 @@ def _assumptions(found: MachineSpeed, plan: Plan) -> tuple[str, ...]:
     sample, trained, expected = found.sample, [], []
     for name, piece in found.pieces.items():
         parameters = found.resolved.of(name)
+        if isinstance(parameters, ContextParameters):
+            continue
         most, unit = (
             (parameters.epochs, "epochs")
             if isinstance(parameters, NeuralParameters)

@@ -21,7 +21,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
+from sparkgpu.core.config.context_keys import ContextParameters
+from sparkgpu.core.config.parameters import NeuralParameters, Parameters, TreesParameters
 from sparkgpu.core.config.registry.engines import BRANCHES, Branch
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize, each_round_s
@@ -36,7 +37,7 @@ _WORD_BYTES, _NUMBER_BYTES, _FLAG_BYTES = 60.0, 24.0, 7.0  # for a value of that
 _MANY_ROWS = 100_000
 
 
-def expected_steps(parameters: NeuralParameters | TreesParameters, size: TableSize) -> int:
+def expected_steps(parameters: Parameters, size: TableSize) -> int:
     """The epochs or rounds that are expected before early stopping.
 
     From 100,000 training rows on epochs are few, and all are used; so are the rounds with more than two
@@ -44,6 +45,8 @@ def expected_steps(parameters: NeuralParameters | TreesParameters, size: TableSi
     two classes, whose networks learn by Muon. Else most networks stopped after 26 to 48 % of the epochs
     (adult, ames_housing, german_credit; but diamonds after 93 %) and trees after 9 to 25 % of the rounds.
     """
+    if isinstance(parameters, ContextParameters):
+        return 1
     has_many, is_multiclass = size.train_rows >= _MANY_ROWS, size.task == "multiclass"
     if isinstance(parameters, NeuralParameters):
         most, stops, share = parameters.epochs, parameters.patience, 1.0 if has_many or is_multiclass else 0.4
@@ -128,7 +131,7 @@ def predict(found: MachineSpeed, plan: Plan) -> Prediction:
 def _work(found: MachineSpeed, model: str, slower: float) -> Piece:
     piece, parameters = found.pieces[model], found.resolved.of(model)
     whole, rows, steps = found.sample.whole_rows, found.sample.rows, expected_steps(parameters, found.size)
-    if isinstance(parameters, NeuralParameters):
+    if not isinstance(parameters, TreesParameters):
         before_s, ratio = piece.before_s * whole / rows, found.train_ratio
         more_s = piece.predict_s * (whole / rows - 1)
     else:

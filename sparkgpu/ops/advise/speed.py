@@ -18,7 +18,7 @@ from statistics import fmean
 import numpy as np
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import TreesModel
+from sparkgpu.core.config.model_keys import ContextModel, TreesModel
 from sparkgpu.core.config.registry.engines import Branch
 from sparkgpu.core.plan.defaults import Resolved, row_flop
 from sparkgpu.core.plan.plan import Plan
@@ -142,7 +142,7 @@ def shortened(config: RunConfig, rounds: int, epochs: int, repeats: int) -> RunC
     neural = {"epochs": epochs, "patience": 0}
     models = tuple(
         model
-        if isinstance(model, str)
+        if isinstance(model, str | ContextModel)
         else model.model_copy(update=trees if isinstance(model, TreesModel) else neural)
         for model in config.models
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import TrialError, described
 from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
@@ -85,6 +86,8 @@ def load_models(
         if len(done) > 1:
             notes.append(f"{model.name} has {len(done)} finished trials; the first, {first.name}, is shown.")
         try:
+            if ENGINES.find(first.engine).in_context:
+                raise TrialError("it would read all of its context again for each column")
             _check_time(by)
             with importing():
                 fitted = load_fitted(first.engine, paths.trial(first.name).root, schema)

@@ -29,9 +29,14 @@ class EngineEntry(Entry):
     cluster (None: the engine cannot), and `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before
     those of `sparkgpu.core.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of
     a round in times that of XGBoost. `search` holds the settings that ``--search`` tries.
+
+    An `in_context` engine was trained on other tables, and reads this one's training rows as it predicts. It
+    is of the networks' branch, and its `defaults` are the most `rows`, `columns` and `estimators`, the keys
+    of ``[tabicl]``.
     """
 
     branch: Branch = "trees"
+    in_context: bool = False
     on_gpu: bool = False
     most_gpu_depth: int | None = None
     leafwise_on_gpu: bool = True
@@ -123,6 +128,17 @@ ENGINES: Registry[EngineEntry] = Registry(
                 "max_bins": 255,
             },
             round_cost=2.0,
+        ),
+        # Its authors' figures are of up to 100,000 rows and 2,000 columns.
+        EngineEntry(
+            name="tabicl",
+            load="sparkgpu.neural.in_context.tabicl:TabICL",
+            branch="neural",
+            in_context=True,
+            on_gpu=True,
+            package="sparkgpu[tabicl]",
+            module="tabicl",
+            defaults={"rows": 100_000, "columns": 2_000, "estimators": 8},
         ),
         EngineEntry(
             name="torch",

@@ -7,6 +7,15 @@ from sparkgpu.core.config.registry.source_formats import FormatEntry
 
 FOREST = EngineEntry(name="toy-forest", load="toys.forest:Forest", package="scikit-learn")
 
+NEIGHBOURS = EngineEntry(
+    name="toy-neighbours",
+    load="toys.neighbours:Neighbours",
+    branch="neural",
+    in_context=True,
+    package="scikit-learn",
+    defaults={"rows": 5_000, "columns": 100, "estimators": 1},
+)
+
 LINEAR = NetworkEntry(
     name="toy-linear",
     load="toys.linear:NETWORK",
