@@ -19,7 +19,7 @@ from sparkgpu.core.errors import ExecutorLostError, TrialError, error_of_kind
 from sparkgpu.core.host.processes import end_groups
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.events import WAITING_FOR_NETWORK, WAITING_FOR_PROBE, WAITING_FOR_TREES, Event
-from sparkgpu.core.rundir.files import read_json, write_json, write_text
+from sparkgpu.core.rundir.files import read_json, remove_half_written, write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.launch import Worker, start_lane
@@ -124,6 +124,7 @@ class WorkerSupervisor:
             trial = self._paths.trial(spec.name)
             if not trial.done.exists():
                 trial.error.unlink(missing_ok=True)
+                remove_half_written(trial.root)
                 what = fault.replace("hung: ", "hung, ")
                 self._notes[spec.name] = f"its worker {what}, and was started once more"
         worker.restart(fault, self._paths)
@@ -133,6 +134,8 @@ class WorkerSupervisor:
         end_groups([worker.process])
         write_text(self._paths.lane(worker.lane.index).ended(worker.branch), "")
         left = [name for name in self._undone(worker) if not self._paths.trial(name).done.exists()]
+        for name in left:
+            remove_half_written(self._paths.trial(name).root)
         if not left and (table_is_there or not worker.prepares):
             return
         lane = self._paths.lane(worker.lane.index)

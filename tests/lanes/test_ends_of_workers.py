@@ -147,6 +147,12 @@ def test_a_trial_whose_worker_dies_after_its_last_file_is_done(play: Play, paths
     assert not list(paths.root.glob("lanes/0/*error.json"))
 
 
+@pytest.mark.parametrize("end", ["die()", "die(signal.SIGSEGV) if first else finish()"])
+def test_what_a_dead_worker_had_begun_to_write_is_removed(end: str, play: Play, paths: RunPaths) -> None:
+    play(f"if first: (trial / '.predictions.parquet.77').touch()\n{end}", "wait(1); finish()")
+    assert [file for file in paths.trial(TREES).root.iterdir() if file.name != "DONE"] == []
+
+
 def test_what_a_dead_worker_started_ends_while_the_other_works(play: Play, paths: RunPaths) -> None:
     child = paths.root / "child"
     trees = f"pathlib.Path({str(child)!r}).write_text(str(subprocess.Popen(['sleep', '600']).pid)); die()"

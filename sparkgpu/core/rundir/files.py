@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -59,6 +60,13 @@ def write_bytes(path: Path, data: bytes, *, mode: int = 0o666) -> None:
             temporary.unlink()
         error.filename = str(path.parent)
         raise
+
+
+def remove_half_written(folder: Path) -> None:
+    """Remove what killed processes had begun to write below a folder that nobody writes to now."""
+    for file in folder.rglob(".*"):
+        if re.fullmatch(r"\..+\.\d+", file.name):
+            file.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Record | dict[str, Any]) -> None:

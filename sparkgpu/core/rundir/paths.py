@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.rundir.files import digest, read_json, synced_digest, write_text
+from sparkgpu.core.rundir.files import digest, read_json, remove_half_written, synced_digest, write_text
 
 
 class _Below:
@@ -184,6 +184,7 @@ def clear_unfinished(paths: RunPaths) -> list[str]:
     if not has_table(paths):
         for folder in (paths.table, paths.pipeline):
             shutil.rmtree(folder, ignore_errors=True)
+    remove_half_written(paths.root)
     for pattern in ("lanes/*/*.events.jsonl", "lanes/*/*error.json", "trials/*/error.json"):
         for file in paths.root.glob(pattern):
             file.unlink()
