@@ -66,7 +66,8 @@ def test_what_was_half_done_is_removed_and_the_rest_kept(stopped: RunPaths) -> N
     for kept in ("trials/a/DONE", "trials/a/fit.json", "trials/b/checkpoints/epoch-00001-step-0000000/x"):
         write_text(stopped.root / kept, "")
     for gone in ("table/split=train/part-0.parquet", "pipeline/metadata", "trials/b/error.json",
-                 "trials/b/.x.7", "lanes/0/trees.events.jsonl", "lanes/0/error.json", "metrics.json"):  # fmt: skip
+                 "trials/b/.x.7", "lanes/0/trees.events.jsonl", "lanes/0/error.json",
+                 "metrics.json"):  # fmt: skip
         write_text(stopped.root / gone, "")
     clear_unfinished(stopped)
     left = sorted(str(file.relative_to(stopped.root)) for file in stopped.root.rglob("*") if file.is_file())
