@@ -168,9 +168,9 @@ def test_resolving_fills_what_is_open_and_leaves_what_was_set() -> None:
 
 def test_the_defaults_of_networks_follow_task_preset_and_rows() -> None:
     assert resolved().neural.epochs < resolved(preset="best").neural.epochs
-    # As many steps on a table of 20,000 rows as on one of 70,000, within bounds.
+    # As many steps on a table of 20,000 rows as on one of 10,000, as many operations at most on a larger one.
     sizes = (10, 20_000, 70_000, 99_999, 100_000)
-    assert [resolved(train_rows=rows).neural.epochs for rows in sizes] == [120, 82, 47, 33, 6]
+    assert [resolved(train_rows=rows).neural.epochs for rows in sizes] == [120, 82, 44, 31, 6]
     assert resolved("neural.batch_size=100", train_rows=10_000).neural.epochs == 65
     sizes = (31_999, 32_000, 108_000)
     assert [resolved(train_rows=rows).neural.batch_size for rows in sizes] == [256, 512, 1024]
@@ -179,13 +179,26 @@ def test_the_defaults_of_networks_follow_task_preset_and_rows() -> None:
     assert (classes.epochs, classes.muon_learning_rate) == (62, 0.02)
     without = resolved("neural.muon_learning_rate=0", task="multiclass", train_rows=20_000)
     assert without.neural.epochs == 82
+    # With a number to predict and few rows, Muon needs few steps, which early stopping does not end.
+    number = resolved(task="regression", train_rows=14_000).neural
+    assert (number.epochs, number.patience, number.members) == (34, 40, 4)
+    few, more = resolved(train_rows=9_999).neural, resolved(train_rows=10_000).neural
+    assert (few.members, more.members) == (8, 4)
+
+
+def test_the_columns_of_a_table_limit_the_epochs_of_fast() -> None:
+    narrow, wide = (resolved(train_rows=90_000, num_features=count).neural.epochs for count in (10, 90))
+    assert narrow > 2 * wide
+    thorough = [resolved(preset="balanced", num_features=count).neural.epochs for count in (10, 90)]
+    assert thorough[0] == thorough[1]
 
 
 @pytest.mark.parametrize(
     ("preset", "task", "rows", "embedding", "muon"),
     [
         ("balanced", "regression", 31_999, "cosine", 0.01), ("best", "regression", 100, "cosine", 0.01),
-        ("balanced", "regression", 32_000, "piecewise", 0), ("fast", "regression", 100, "piecewise", 0),
+        ("balanced", "regression", 32_000, "piecewise", 0), ("fast", "regression", 100, "piecewise", 0.01),
+        ("fast", "regression", 32_000, "piecewise", 0), ("fast", "binary", 100, "piecewise", 0),
         ("balanced", "binary", 100, "piecewise", 0), ("balanced", "multiclass", 100, "piecewise", 0.02),
     ],
 )  # fmt: skip

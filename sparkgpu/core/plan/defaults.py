@@ -27,17 +27,20 @@ from sparkgpu.core.plan.trials import base_model, free_keys
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig, ContextConfig)
 
+_FEW_ROWS = 10_000
 _MANY_ROWS = 100_000
 _SMALL_REGRESSION = 32_000  # training rows; on diamonds cosines and Muon win with 7,000 and lose with 38,000
 # Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
 # of 14,000 to 40,000 rows (benchmarks/results/2026-11-networks.md).
 _FAST_STEPS = 6_500
+_FAST_STEPS_OF_SMALL_REGRESSION = 2_500
 _MUON_SHARE = 0.75  # a step of Muon takes longer, and brings more
 _FAST_EPOCHS = (30, 120)
-# A table of so many columns is wide: its first layer takes most of the time, so its width decides the epochs.
-# Two cores compute this many operations in about a minute.
+# A table of so many columns is wide.
 _WIDE = 200
-_FAST_FLOP = 2.5e12
+# With "fast" a network that is not made for many rows gets at most so many operations: two cores compute them
+# in about 50 seconds. Of a table with many columns the first layer takes most of them.
+_FAST_FLOP = 2e12
 # A large table's few epochs are made for about so many seconds. A time limit may give it more, not endlessly:
 # the learning rate falls with the time, and what is left goes to further seeds.
 _FAST_S = 80.0
@@ -170,6 +173,8 @@ def neural_defaults(
         found |= network.on_many_rows
         if preset == "fast":
             found |= network.fast_on_many_rows
+    if preset == "fast" and train_rows < _FEW_ROWS:
+        found |= network.fast_on_few_rows
     if preset == "balanced" and not device.startswith("cuda"):
         found |= network.balanced_on_cpu
     if preset == "fast" and train_rows >= _MANY_ROWS and seconds is not None and "epochs" in found:
@@ -180,8 +185,13 @@ def neural_defaults(
     is_wide = preset == "fast" and size.num_features >= _WIDE
     if is_wide:
         found |= network.fast_on_many_columns
-    if preset != "fast" and task == "regression" and train_rows < _SMALL_REGRESSION:
-        found |= network.thorough_on_small_regression
+    wanted = _FAST_STEPS
+    if task == "regression" and train_rows < _SMALL_REGRESSION:
+        if preset != "fast":
+            found |= network.thorough_on_small_regression
+        elif network.fast_on_small_regression:
+            found |= network.fast_on_small_regression
+            wanted = _FAST_STEPS_OF_SMALL_REGRESSION
     if task == "regression":
         found |= network.on_regression
     if task == "multiclass":
@@ -195,8 +205,8 @@ def neural_defaults(
         steps = max(1, -(-train_rows // filled.batch_size))
         least, most = _FAST_EPOCHS
         share = _MUON_SHARE if filled.muon_learning_rate else 1.0
-        found["epochs"] = round(share * min(max(round(_FAST_STEPS / steps), least), most))
-    if is_wide:
+        found["epochs"] = round(share * min(max(round(wanted / steps), least), most))
+    if preset == "fast" and (is_wide or train_rows < _MANY_ROWS):
         epoch_flop = max(1, train_rows) * row_flop(fill(config, found), size.num_features)
         epochs = found["epochs"]
         assert isinstance(epochs, int)

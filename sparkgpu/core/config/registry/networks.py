@@ -20,11 +20,12 @@ class NetworkEntry(Entry):
     """A network; `load` names its `sparkgpu.neural.nets.network.Network`.
 
     `learning` holds the defaults for all presets, `presets` those of each preset; the keys are those of
-    ``[neural]``. `on_many_rows` and `fast_on_many_rows` (from 100,000 training rows on), `balanced_on_cpu`,
-    `fast_on_many_columns` (from 200 features on), `thorough_on_small_regression` (balanced and best, below
-    32,000 training rows), `on_regression` and `on_multiclass` (more than two classes) then override them in
-    their cases, in this order. A preset without `epochs` gets enough epochs
-    for about 6,500 steps.
+    ``[neural]``. `on_many_rows` and `fast_on_many_rows` (from 100,000 training rows on), `fast_on_few_rows`
+    (below 10,000), `balanced_on_cpu`, `fast_on_many_columns` (from 200 features on),
+    `fast_on_small_regression` and `thorough_on_small_regression` (balanced and best; both below 32,000
+    training rows), `on_regression` and `on_multiclass` (more than two classes) then override them in their
+    cases, in this order. A preset without `epochs` gets enough epochs for about 6,500 steps, or 2,500 where
+    `fast_on_small_regression` says something.
 
     `tensor_parallel` tells how tp cuts it: ``pairs`` of layers, the first of which is cut by its outputs;
     ``inner``, by the inner width of each block; None, not at all. If it is `whole`, a device must hold all of
@@ -37,8 +38,10 @@ class NetworkEntry(Entry):
     learning: Defaults = field(default_factory=dict)
     on_many_rows: Defaults = field(default_factory=dict)
     fast_on_many_rows: Defaults = field(default_factory=dict)
+    fast_on_few_rows: Defaults = field(default_factory=dict)
     fast_on_many_columns: Defaults = field(default_factory=dict)
     balanced_on_cpu: Defaults = field(default_factory=dict)
+    fast_on_small_regression: Defaults = field(default_factory=dict)
     thorough_on_small_regression: Defaults = field(default_factory=dict)
     on_regression: Defaults = field(default_factory=dict)
     on_multiclass: Defaults = field(default_factory=dict)
@@ -51,7 +54,7 @@ class NetworkEntry(Entry):
 _WIDTHS = Choice(((64, 64), (128, 128), (256, 256), (128, 128, 128), (256, 256, 256)))
 
 # For "tabm", the presets "best" and, on a GPU, "balanced" have the size from its paper. On a CPU "balanced"
-# is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in about a
+# is half as wide with half the members, which is a tenth of the work. Two CPU cores train "fast" in half a
 # minute. For large tables it has fewer members and no dropout, since the network then lacks capacity and
 # epochs, not rows. Muon learns faster there, and with many classes; on other small tables it overfits sooner.
 # Only where few rows have a number to predict and there is time, cosines and Muon together do better
@@ -65,7 +68,7 @@ _TABM = NetworkEntry(
     },
     presets={
         "fast": {
-            "hidden": (128, 128), "members": 8, "num_bins": 48, "embedding_dim": 8, "patience": 10,
+            "hidden": (128, 128), "members": 4, "num_bins": 48, "embedding_dim": 8, "patience": 10,
             "schedule": "cosine",
         },
         "balanced": {
@@ -81,10 +84,14 @@ _TABM = NetworkEntry(
         "hidden": (256, 256), "members": 2, "num_bins": 32, "embedding_dim": 4, "epochs": 6, "patience": 5,
         "dropout": 0.0,
     },
+    # Where noise decides and an epoch is short, more members are worth their time.
+    fast_on_few_rows={"members": 8},
     on_many_rows={"muon_learning_rate": 0.02},
     # One bin: plain numbers. Embeddings would make the first layer many times as wide.
     fast_on_many_columns={"num_bins": 1, "members": 4},
     balanced_on_cpu={"hidden": (256, 256), "members": 16},
+    # With Muon, fewer than a third of the steps do as well, if early stopping does not end them.
+    fast_on_small_regression={"members": 4, "muon_learning_rate": 0.01, "patience": 40},
     thorough_on_small_regression={"number_embedding": "cosine", "muon_learning_rate": 0.01},
     on_multiclass={"muon_learning_rate": 0.02},
     tensor_parallel="pairs",
