@@ -1,17 +1,14 @@
 """scikit-learn's door: trees and networks as its estimators, for the engines that need no JVM.
 
-They train as a run's trials do (the same engines, defaults, early stopping on a part of the rows) and predict
-as `sparkgpu.load` does. A fitted estimator holds the files of its model, so it can be copied and pickled.
-
-N rows, C classes.
+They train as a run's trials do (`sparkgpu.runs.frame_fit`) and predict as `sparkgpu.load` does. A fitted
+estimator holds the files of its model, so it can be copied and pickled. N rows, F columns, C classes.
 """
 
 from __future__ import annotations
 
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,48 +27,34 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from sparkgpu.core.config import toml as config_io
+from sparkgpu.core.config import toml
 from sparkgpu.core.config.keys import dotted
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError
-from sparkgpu.core.host.devices import find_machine
-from sparkgpu.core.plan.defaults import resolve
-from sparkgpu.core.plan.plan import LanePlan
-from sparkgpu.core.plan.tree_defaults import TableSize
-from sparkgpu.core.plan.trials import TrialSpec
-from sparkgpu.core.rundir.events import EventWriter
-from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.table.schema import TableSchema, Task
+from sparkgpu.core.table.schema import Task
 from sparkgpu.predict.frames import as_reader
 from sparkgpu.prepare.encoding import Encoder
-from sparkgpu.prepare.frame_table import early_stop_split, frame_features, write_frame_table
-from sparkgpu.trials.engine import Model, Platform, Trial, load_fitted, make_engine
-from sparkgpu.trials.two_sizes import run_sizes
+from sparkgpu.runs.frame_fit import fit_frame
+from sparkgpu.trials.engine import Model
 
 __all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegressor"]
 
-_FEW_ROWS = 10_000
-"""With fewer rows one thread is as fast as several, and does not wait for cores that others use."""
-_TRIAL = "fit"
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
-    """What the four share. `_choice` is the parameter that names the engine or network, a key of `_branch`.
+    """What the four share. `_choice` is the setting that names the engine or network, a key of `_branch`.
 
-    Each class names all its settings in its own signature, where scikit-learn looks for them.
+    Each class is a dataclass: its __init__ names all its settings, where scikit-learn looks for them.
     """
 
     _branch: ClassVar[Any]
     _choice: ClassVar[str]
 
-    def _set(
-        self, preset: str, config: Any, valid_size: float, threads: int | None, random_state: Any
-    ) -> None:
-        self.preset = preset
-        self.config = config
-        self.valid_size = valid_size
-        self.threads = threads
-        self.random_state = random_state
+    preset: str = "fast"
+    config: Mapping[str, Any] | None = None
+    valid_size: float = 0.15
+    threads: int | None = None
+    random_state: Any = None
 
     @abstractmethod
     def _engine(self) -> str:
@@ -94,88 +77,36 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
             raise ValueError(f"X has n_samples={table.num_rows}; an estimator needs two or more.")
         weight_N = None if sample_weight is None else _check_sample_weight(sample_weight, label_N)
         random = check_random_state(self.random_state)
-        seed = int(random.randint(2**31 - 1))
-        split_N = early_stop_split(label_N, bool(classes), self.valid_size, seed)
-        features = frame_features(table, split_N == "train")
-        schema = TableSchema(
-            source=type(X).__name__,
-            target="y",
-            task=task,
-            classes=tuple(classes),
-            features=features,
-            weighted=weight_N is not None,
-            rows=table.num_rows,
-            splits={name: int((split_N == name).sum()) for name in ("train", "valid", "test")},
-            fingerprint="",
-        )
-        with tempfile.TemporaryDirectory(prefix="sparkgpu-fit-") as folder:
-            paths = RunPaths(root=Path(folder))
-            rows = Encoder(schema).rows(table)
-            write_frame_table(paths, schema, rows, label_N, weight_N, split_N)
-            record = self._train(paths, schema, seed)
-            files = {
-                file.name: file.read_bytes()
-                for file in paths.trial(_TRIAL).root.iterdir()
-                if file.name.startswith("model.")
-            }
-        self._schema = schema
-        self._columns = tuple(table.column_names)
-        self._files: Mapping[str, bytes] = files
-        self._model: Model | None = _loaded(self._engine(), files, schema)
-        self.n_iter_ = int(record.best_iteration)
-
-    def _train(self, paths: RunPaths, schema: TableSchema, seed: int) -> Any:
         choice = {f"{self._branch}.{self._choice}": getattr(self, self._choice)}
-        config = config_io.load(options={**choice, "preset": self.preset, **dotted(self.config or {})})
-        few = schema.rows < _FEW_ROWS
-        threads = self.threads or (1 if few else find_machine().cores)
-        resolved = resolve(
-            config,
-            preset=config.preset or "fast",
-            strategy="single",
-            size=TableSize.of(schema),
-            device="cpu",
-            tree_device=lambda engine: "cpu",
-        )
-        spec = TrialSpec(
-            name=_TRIAL,
-            model=self._branch,
+        self._trained = fit_frame(
+            table,
+            label_N,
+            weight_N,
+            source=type(X).__name__,
+            task=task,
+            classes=classes,
+            branch=self._branch,
             engine=self._engine(),
-            seed=seed,
-            fold=None,
-            lane=0,
-            gang=(0,),
+            config=toml.load(options={**choice, "preset": self.preset, **dotted(self.config or {})}),
+            valid_size=self.valid_size,
+            threads=self.threads,
+            seed=int(random.randint(2**31 - 1)),
         )
-        lane = LanePlan(
-            index=0, device="cpu", cuda_visible_devices=None, device_name="cpu", threads=threads,
-            tree_threads=threads, neural_threads=threads, heap_bytes=0, port_base=0,
-        )  # fmt: skip
-        events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
-        trial: Trial[Any] = Trial(
-            spec=spec,
-            parameters=resolved.trees if self._branch == "trees" else resolved.neural,
-            schema=schema,
-            run=paths,
-            lane=lane,
-            events=events,
-            scratch=paths.root,
-        )
-        try:
-            return run_sizes(make_engine(spec.engine, Platform()), trial)
-        finally:
-            events.close()
+        self._columns = tuple(table.column_names)
+        self._model: Model | None = self._trained.loaded()
+        self.n_iter_ = self._trained.best_iteration
 
     def _values(self, X: Any) -> NDArray[np.float64]:
         model = self._fitted()
         table = self._table(X, fitting=False)
-        encoder = Encoder(self._schema)
+        encoder = Encoder(self._trained.schema)
         encoder.check(table.column_names, "X")
         return np.asarray(model.predict(encoder.rows(table)), dtype=np.float64)
 
     def _fitted(self) -> Model:
         check_is_fitted(self, "n_iter_")
         if self._model is None:  # it was copied or unpickled
-            self._model = _loaded(self._engine(), self._files, self._schema)
+            self._model = self._trained.loaded()
         return self._model
 
     def _table(self, X: Any, *, fitting: bool) -> pa.Table:
@@ -202,8 +133,9 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
         return tags
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
-    class_weight: str | Mapping[Any, float] | None
+    class_weight: str | Mapping[Any, float] | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on frames or arrays (N, F) and classes (N,). Raises ValueError for what cannot be learned."""
@@ -230,6 +162,7 @@ class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         return found
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on frames or arrays (N, F) and numbers (N,). Raises ValueError for what cannot be learned."""
@@ -242,6 +175,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return self._values(X)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Trees(_Estimator):
     """Gradient-boosted trees. `engine` is ``"lightgbm"`` or ``"xgboost"``, which must be installed.
 
@@ -252,18 +186,7 @@ class _Trees(_Estimator):
     _branch = "trees"
     _choice = "engine"
 
-    def __init__(
-        self,
-        *,
-        engine: str = "lightgbm",
-        preset: str = "fast",
-        config: Mapping[str, Any] | None = None,
-        valid_size: float = 0.15,
-        threads: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.engine = engine
-        self._set(preset, config, valid_size, threads, random_state)
+    engine: str = "lightgbm"
 
     def _engine(self) -> str:
         try:
@@ -281,7 +204,7 @@ class _Trees(_Estimator):
         importance = getattr(self._fitted(), "importance", None)
         if importance is None:
             raise AttributeError(f"engine={self.engine!r} keeps no importances; use permutation_importance.")
-        source_of = {feature.name: feature.source for feature in self._schema.features}
+        source_of = {feature.name: feature.source for feature in self._trained.schema.features}
         share_of = dict.fromkeys(self._columns, 0.0)
         for name, value in importance().items():
             share_of[source_of[name]] += float(value)
@@ -289,6 +212,7 @@ class _Trees(_Estimator):
         return share_F / (share_F.sum() or 1.0)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Neural(_Estimator):
     """A PyTorch network on the CPU. `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``.
 
@@ -300,18 +224,7 @@ class _Neural(_Estimator):
     _branch = "neural"
     _choice = "architecture"
 
-    def __init__(
-        self,
-        *,
-        architecture: str = "tabm",
-        preset: str = "fast",
-        config: Mapping[str, Any] | None = None,
-        valid_size: float = 0.15,
-        threads: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.architecture = architecture
-        self._set(preset, config, valid_size, threads, random_state)
+    architecture: str = "tabm"
 
     def _engine(self) -> str:
         return "torch"
@@ -323,67 +236,29 @@ class _Neural(_Estimator):
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TreesClassifier(_Classifier, _Trees):
     """Classifies by gradient-boosted trees. `class_weight` is as in scikit-learn."""
 
     __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
 
-    def __init__(
-        self,
-        *,
-        engine: str = "lightgbm",
-        preset: str = "fast",
-        config: Mapping[str, Any] | None = None,
-        valid_size: float = 0.15,
-        threads: int | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            engine=engine, preset=preset, config=config, valid_size=valid_size, threads=threads,
-            random_state=random_state,
-        )  # fmt: skip
-        self.class_weight = class_weight
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class TreesRegressor(_Regressor, _Trees):
     """Predicts numbers by gradient-boosted trees."""
 
     __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NeuralClassifier(_Classifier, _Neural):
     """Classifies by a network. `class_weight` is as in scikit-learn."""
 
     __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
 
-    def __init__(
-        self,
-        *,
-        architecture: str = "tabm",
-        preset: str = "fast",
-        config: Mapping[str, Any] | None = None,
-        valid_size: float = 0.15,
-        threads: int | None = None,
-        class_weight: str | Mapping[Any, float] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            architecture=architecture, preset=preset, config=config, valid_size=valid_size, threads=threads,
-            random_state=random_state,
-        )  # fmt: skip
-        self.class_weight = class_weight
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class NeuralRegressor(_Regressor, _Neural):
     """Predicts numbers by a network."""
 
     __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
-
-
-def _loaded(engine: str, files: Mapping[str, bytes], schema: TableSchema) -> Model:
-    with tempfile.TemporaryDirectory(prefix="sparkgpu-load-") as name:
-        folder = Path(name)
-        for file, content in files.items():
-            (folder / file).write_bytes(content)
-        return load_fitted(engine, folder, schema)
