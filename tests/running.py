@@ -33,7 +33,7 @@ SMALL = (
     "--set", "trees.ntrees=20", "--set", "neural.epochs=2", "--set", "neural.hidden=[32]",
     "--set", "report.level=short",
 )  # fmt: skip
-_SAMPLE_S = 0.2  # a look takes some 20 ms
+_SAMPLE_S = 0.5  # a look takes some 20 ms
 
 
 def write_adult(folder: Path) -> tuple[Path, str, float]:

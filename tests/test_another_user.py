@@ -27,7 +27,7 @@ for name in sparkgpu-run-link sparkgpu-ports-0 h2o-root hsperfdata_root; do ln -
 """
 # Goes at every new folder of the other user, again and again, and tells what it got.
 ATTACK = """
-while sleep .02; do
+while sleep .1; do
     for run in "$1"/sparkgpu-run-*; do
         [ -O "$run" ] || [ -h "$run" ] && continue
         echo "saw"

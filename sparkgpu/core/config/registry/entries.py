@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from sparkgpu.core.words import nearest
@@ -47,7 +48,7 @@ class Registry(Generic[EntryT]):
         return tuple(self._own.values())
 
     def names(self) -> list[str]:
-        return [*self._own, *(point.name for point in entry_points(group=self._group))]
+        return [*self._own, *self._points]
 
     def all(self) -> Iterator[EntryT]:
         return (self.find(name) for name in self.names())
@@ -64,17 +65,22 @@ class Registry(Generic[EntryT]):
         return entry
 
     def _installed(self, name: str) -> EntryT | None:
-        if name in self._own:  # without searching the installed packages, which takes some milliseconds
+        if name in self._own:  # without searching the installed packages
             return self._own[name]
-        for point in entry_points(group=self._group, name=name):
-            entry = point.load()
-            if not isinstance(entry, self._kind) or entry.name != name:
-                raise ValueError(
-                    f"the entry point {name!r} of {self._group} ({point.value}) is not a "
-                    f"{self._kind.__name__} of that name"
-                )
-            return entry
-        return None
+        if name not in self._points:
+            return None
+        entry = self._points[name].load()
+        if not isinstance(entry, self._kind) or entry.name != name:
+            raise ValueError(
+                f"the entry point {name!r} of {self._group} ({self._points[name].value}) is not a "
+                f"{self._kind.__name__} of that name"
+            )
+        return entry
+
+    @cached_property
+    def _points(self) -> Mapping[str, EntryPoint]:
+        """Searched once: it takes some milliseconds, and a metric is looked up for every sample of rows."""
+        return {point.name: point for point in entry_points(group=self._group)}
 
 
 @dataclass(frozen=True, kw_only=True)
