@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,6 +66,28 @@ def kept(paths: RunPaths, weights: Mapping[str, float]) -> pd.DataFrame:
     return sum(parts[1:], parts[0])
 
 
+def that_decides(root: Path, folder: Path) -> tuple[RunPaths, str]:
+    """A copy of a run, without its rows, that decides by a rule, and what is said of that rule.
+
+    Its metric is of a package that is not here.
+    """
+    shutil.copytree(root, folder, ignore=shutil.ignore_patterns("split=*"))
+    paths = RunPaths(root=folder)
+    for path in (paths.table, paths.schema, paths.metrics):
+        path.chmod(0o700)
+    schema, found = (json.loads(file.read_text()) for file in (paths.schema, paths.metrics))
+    positive = schema["classes"][1]
+    schema |= {"metric": "toy-cost", "decision": {"rule": "f1", "positive": 1}}
+    decision = {
+        "rule": "f1", "positive": positive, "threshold": 0.3, "goal": "F1 of yes", "value": None,
+        "plain": None, "ci95": [None, None],
+    }  # fmt: skip
+    found["models"] = [model | {"decision": decision} for model in found["models"]]
+    paths.schema.write_text(json.dumps(schema))
+    paths.metrics.write_text(json.dumps(found))
+    return paths, f"predictions follow the run's decision: {positive} from a probability of 0.3000 on"
+
+
 @dataclass(kw_only=True)
 class Seen:
     """What was seen of a run's processes while it ran."""
@@ -72,6 +95,8 @@ class Seen:
     processes: dict[int, psutil.Process] = field(default_factory=dict)
     commands: set[str] = field(default_factory=set)
     listeners: set[tuple[str, int]] = field(default_factory=set)
+    owners: dict[int, int] = field(default_factory=dict)
+    """Port to the process that listened on it last."""
     together: list[frozenset[int]] = field(default_factory=list)
     """The ports that were open at the same time, one entry per change."""
     answers: dict[int, int] = field(default_factory=dict)
@@ -194,6 +219,7 @@ class Running:
         for connection in process.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN:
                 self.seen.listeners.add((connection.laddr.ip, connection.laddr.port))
+                self.seen.owners[connection.laddr.port] = process.pid
                 listening.add(connection.laddr.port)
         if "--scratch" in line:
             login = Path(line[line.index("--scratch") + 1]) / "h2o-login"

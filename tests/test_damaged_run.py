@@ -215,7 +215,7 @@ def run(tmp_path: Path, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatc
 @example("trials/neural-s7/learning_curve.csv", "binary", 1, "scores of a resumed run")
 @example("trials/neural-s7/model.safetensors", "a hole", 1, "load neural")
 @example("trials/trees-s7/predictions.parquet", "cut", 1, "read_run")
-@drawn(120)
+@drawn(60)
 @given(
     file=st.sampled_from([*RECORDS, *RECORDS, *OPTIONAL, *LIVE, *OF_TRIALS, *TABLE]),
     damage=st.sampled_from(list(DAMAGES)),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,15 +34,48 @@ def mig_slice(name: str, instance: int) -> str:
     return f"slice|MIG-{name}|{H100} MIG 3g.40gb|{40 * GIB}|{instance}|0"
 
 
+# Imports are most of a dry run, so each is a copy of a process that has made them.
+SERVER = """
+import json, os, sys
+import pandas, sparkgpu.prepare.to_parquet, sparkgpu.present.terminal.display, sparkgpu.runs.run
+from sparkgpu.cli import main
+for line in sys.stdin:
+    environment, arguments, *outputs = json.loads(line)
+    if not (child := os.fork()):
+        os.environ.clear()
+        os.environ.update(environment)
+        for number, file in enumerate(outputs, start=1):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        main(arguments)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@cache
+def server(library: str) -> subprocess.Popen[str]:
+    """It finds the simulated driver in `library`, and ends with this process, which closes its input."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": library},
+    )  # fmt: skip
+
+
 def dry_run(environment: dict[str, str], *options: str, code: int = 0) -> str:
     """What ``sparkgpu run --dry-run`` says."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "sparkgpu", "run", "--dry-run", *options],
-        env=environment, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    assert code == 0 or ended.stderr.count("\n") == 1
-    return ended.stdout + ended.stderr
+    asked = server(environment["LD_LIBRARY_PATH"])
+    assert asked.stdin and asked.stdout
+    machine = Path(environment["SIMULATED_NVML"])
+    outputs = [machine.with_name(name) for name in ("stdout", "stderr")]
+    print(
+        json.dumps([environment, ["run", "--dry-run", *options], *map(str, outputs)]),
+        file=asked.stdin,
+        flush=True,
+    )
+    status = int(asked.stdout.readline())
+    stdout, stderr = (output.read_text() for output in outputs)
+    assert status == code, stdout + stderr
+    assert code == 0 or stderr.count("\n") == 1
+    return stdout + stderr
 
 
 def lanes(text: str) -> list[str]:

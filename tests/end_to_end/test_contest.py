@@ -114,6 +114,7 @@ def test_best_within_a_limit_bags_all_kinds_over_folds_and_ends_in_its_time(tmp_
 SEARCHED = (
     "--target", "target", "--cpu-lanes", "1", "--search", "6", "--set", 'models=["neural", "lightgbm"]',
     "--set", "neural.architecture=mlp", "--set", "neural.epochs=12", "--set", "trees.ntrees=60",
+    "--set", "report.level=short",
 )  # fmt: skip
 
 

@@ -116,7 +116,9 @@ def test_the_plan_gives_each_lane_ports_and_cores_of_its_own(paths: RunPaths) ->
     assert (first.device, second.device) == ("cpu", "cpu")
     assert tuple(trial.name for trial in plan.trials) == TRIALS
     assert {"repeats", "memory", "strategy", "preset"} <= plan.reasons.keys()
+    assert (plan.prepared_by, "Spark's pipeline" in plan.reasons["prepare"]) == ("spark", True)
     for lane in plan.lanes:
+        assert lane.context == "spark + h2o"
         written = LanePaths(root=paths.root / "lanes" / str(lane.index))
         assert LanePlan.model_validate(read_json(written.lane)) == lane
         assert written.log.stat().st_size > 0
@@ -127,6 +129,8 @@ def test_two_h2o_contexts_were_alive_at_the_same_time_on_ports_of_their_own(run:
     assert len(bases) == 2
     for port in (0, 3):  # of H2O, and of Spark's driver
         assert any({base + port for base in bases} <= ports for ports in run.seen.together)
+    assert all(run.seen.owners[base] == run.seen.owners[base + 3] for base in bases), "one JVM in each lane"
+    assert len({run.seen.owners[base] for base in bases}) == 2
 
 
 def test_nothing_listened_but_on_loopback_and_h2o_behind_a_login(run: Running) -> None:

@@ -8,16 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import COMMAND, SMALL, Running, finished, kept, write_adult
-from standalone import Cluster, spark_environment
+from running import COMMAND, SMALL, Running, finished, kept, that_decides, write_adult
+from standalone import spark_environment
 
 import sparkgpu
 from sparkgpu.core.errors import DataError
@@ -64,16 +64,24 @@ def run(source: Path, target: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return found
 
 
-def predicted(run: Running, rows: Path, *options: str, code: int = 0) -> tuple[pd.DataFrame | None, str]:
-    """The file that ``sparkgpu predict`` writes beside `rows`, and what it prints."""
-    out = rows.with_name("predicted.parquet")
-    ended = subprocess.run(
-        [*COMMAND, "predict", str(run.paths.root), str(rows), "--out", str(out), *options],
-        capture_output=True, text=True, timeout=120, cwd=rows.parent,
-        env={**os.environ, "JAVA_HOME": "/none"},
-    )  # fmt: skip
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    return (pd.read_parquet(out) if out.exists() else None), ended.stdout + ended.stderr
+Call = Callable[..., tuple[int, str, str]]
+Predict = Callable[..., tuple[pd.DataFrame | None, str]]
+
+
+@pytest.fixture
+def predicted(run: Running, call: Call, monkeypatch: pytest.MonkeyPatch) -> Predict:
+    """The file that ``sparkgpu predict`` writes beside the rows, without a Java, and what it prints."""
+    monkeypatch.setenv("JAVA_HOME", "/none")
+
+    def made(
+        rows: Path, *options: object, code: int = 0, root: Path = run.paths.root
+    ) -> tuple[pd.DataFrame | None, str]:
+        out = rows.with_name("predicted.parquet")
+        found, said, wrong = call("predict", root, rows, "--out", out, *options)
+        assert found == code, said + wrong
+        return (pd.read_parquet(out) if out.exists() else None), said + wrong
+
+    return made
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -87,12 +95,12 @@ def test_each_model_predicts_the_test_rows_as_the_run_did(run: Running, source: 
 
 
 def test_the_command_writes_classes_and_probabilities_in_the_rows_order(
-    run: Running, source: Path, target: str, tmp_path: Path
+    run: Running, predicted: Predict, source: Path, target: str, tmp_path: Path
 ) -> None:
     rows = pd.read_parquet(source).sample(frac=1.0, random_state=1)
     rows = rows[[*reversed(rows.columns)]].assign(other=1)
     rows.to_parquet(tmp_path / "rows.parquet", index=False)
-    found, text = predicted(run, tmp_path / "rows.parquet", "--model", "blend", "--keep-columns")
+    found, text = predicted(tmp_path / "rows.parquet", "--model", "blend", "--keep-columns")
     fitted = sparkgpu.load(run.paths.root, "blend")
     names = [f"probability_{name}" for name in fitted.schema.classes]
     assert found is not None and list(found) == [*rows.columns, "prediction", *names]
@@ -106,9 +114,11 @@ def test_the_command_writes_classes_and_probabilities_in_the_rows_order(
     assert score > 0.75
 
 
-def test_the_command_tells_programs_what_it_found(run: Running, source: Path, tmp_path: Path) -> None:
+def test_the_command_tells_programs_what_it_found(
+    run: Running, predicted: Predict, source: Path, tmp_path: Path
+) -> None:
     pd.read_parquet(source).head(200).to_parquet(tmp_path / "rows.parquet")
-    _, text = predicted(run, tmp_path / "rows.parquet", "--model", "blend", "--json")
+    _, text = predicted(tmp_path / "rows.parquet", "--model", "blend", "--json")
     found = json.loads(text)
     assert found["model"] == "blend" and found["rows"] == found["score"]["rows"] == 200
     low, high = found["score"]["interval"]
@@ -137,59 +147,35 @@ def test_it_predicts_where_spark_h2o_and_java_are_not_installed(run: Running, so
 
 
 def test_rows_of_a_class_that_training_never_saw_are_named_and_not_scored(
-    run: Running, source: Path, target: str, tmp_path: Path
+    run: Running, predicted: Predict, source: Path, target: str, tmp_path: Path
 ) -> None:
     rows = pd.read_parquet(source).head(500).astype({target: str}).astype({target: object})
     rows.loc[:6, target] = "77"
     rows.loc[7:9, target] = None
     rows.to_parquet(tmp_path / "rows.parquet")
-    _, text = predicted(run, tmp_path / "rows.parquet")
+    _, text = predicted(tmp_path / "rows.parquet")
     assert f"the {target} of 7 rows is a class that training never saw; the metrics leave them out" in text
     assert f"490 rows that have a {target}" in text and "the table of the run" not in text
 
 
 def test_a_metric_of_a_missing_package_and_a_rule_of_decisions_are_said(
-    run: Running, source: Path, target: str, tmp_path: Path
+    run: Running, predicted: Predict, source: Path, target: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(run.paths.root, tmp_path / "run", ignore=shutil.ignore_patterns("split=*"))
-    changed = SimpleNamespace(paths=RunPaths(root=tmp_path / "run"))
-    changed.paths.table.chmod(0o700)
-    changed.paths.schema.chmod(0o600)
-    schema = json.loads(changed.paths.schema.read_text())
-    schema |= {"metric": "toy-cost", "decision": {"rule": "f1", "positive": 1}}
-    changed.paths.schema.write_text(json.dumps(schema))
-    found = json.loads(changed.paths.metrics.read_text())
-    decision = {
-        "rule": "f1", "positive": schema["classes"][1], "threshold": 0.3, "goal": "F1 of yes",
-        "value": None, "plain": None, "ci95": [None, None],
-    }  # fmt: skip
-    found["models"] = [model | {"decision": decision} for model in found["models"]]
-    changed.paths.metrics.chmod(0o600)
-    changed.paths.metrics.write_text(json.dumps(found))
+    changed, words = that_decides(run.paths.root, tmp_path / "run")
     pd.read_parquet(source).head(300).to_parquet(tmp_path / "rows.parquet")
-    _, text = predicted(changed, tmp_path / "rows.parquet", "--model", "trees")
+    _, text = predicted(tmp_path / "rows.parquet", "--model", "trees", root=changed.root)
     assert "metric toy-cost of the run is of a package that is not installed here" in text
-    words = f"predictions follow the run's decision: {schema['classes'][1]} from a probability of 0.3000 on"
     assert f"{words}, by the rule f1\n" in text and "not of that rule" in text and "ROC AUC" in text
     rows = pd.read_parquet(tmp_path / "rows.parquet")
-    model = sparkgpu.load(changed.paths.root, "trees")
+    model = sparkgpu.load(changed.root, "trees")
     found_N, true_N = model.predict_proba(rows)[:, 1] >= 0.3, rows[target] == model.classes_[1]
     f1 = 2 * (found_N & true_N).sum() / (found_N.sum() + true_N.sum())
     assert re.search(rf"F1 of .*  {number_text(f1)} as decided, 0\.\d+ by the most probable class", text)
-    job = [sys.executable, Path(__file__).parents[2] / "jobs" / "predict.py", changed.paths.root]
-    ended = subprocess.run(
-        [*job, tmp_path / "rows.parquet", "--out", tmp_path / "found", "--model", "trees"],
-        check=False, timeout=150, env=spark_environment(), capture_output=True, text=True,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert f"sparkgpu: note: {words}, " in ended.stderr
-    assert "sparkgpu: note: this job gives no metrics; `sparkgpu predict` does, of files\n" in ended.stderr
-    assert len(pd.read_parquet(tmp_path / "found")) == 300
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_folders_of_text_files_give_what_the_parquet_file_gives(
-    run: Running, source: Path, tmp_path: Path, kind: str
+    run: Running, predicted: Predict, source: Path, tmp_path: Path, kind: str
 ) -> None:
     rows = pd.read_parquet(source).head(700)
     path = tmp_path / "rows" / f"0.{kind}"
@@ -199,7 +185,7 @@ def test_folders_of_text_files_give_what_the_parquet_file_gives(
         rows.to_csv(path, index=False)
     else:
         rows.to_json(path, orient="records", lines=True, date_format="iso")
-    found, text = predicted(run, path.parent, "--model", "blend")
+    found, text = predicted(path.parent, "--model", "blend")
     assert found is not None and "README.md" in text
     expected = sparkgpu.load(run.paths.root, "blend").predict_proba(rows)
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-12)
@@ -239,12 +225,12 @@ def test_new_levels_and_gaps_everywhere_are_predicted_as_java_predicts_them(
 
 
 def test_what_cannot_be_predicted_is_refused_in_one_sentence(
-    run: Running, source: Path, tmp_path: Path
+    run: Running, predicted: Predict, source: Path, tmp_path: Path
 ) -> None:
     rows = pd.read_parquet(source).head(50)
     feature = str(sparkgpu.load(run.paths.root, "trees").feature_names_in_[0])
     rows.drop(columns=[feature]).to_parquet(tmp_path / "fewer.parquet")
-    found, text = predicted(run, tmp_path / "fewer.parquet", code=4)
+    found, text = predicted(tmp_path / "fewer.parquet", code=4)
     assert found is None and f"the model needs column {feature!r}, which it does not have." in text
     rows.to_parquet(tmp_path / "rows.parquet")
     for options, words in (
@@ -253,27 +239,30 @@ def test_what_cannot_be_predicted_is_refused_in_one_sentence(
         (["--out", str(tmp_path / "none" / "a.csv")], "there is no folder"),
         (["--out", str(tmp_path / "rows.parquet")], "it exists. Give a new file, or remove it."),
     ):
-        found, text = predicted(run, tmp_path / "rows.parquet", *options, code=2)
+        found, text = predicted(tmp_path / "rows.parquet", *options, code=2)
         assert found is None and words in text and text.count("\n") == 1, text
     with pytest.raises(DataError, match="is of type list"):
         sparkgpu.load(run.paths.root).predict(rows.assign(**{feature: [[1]] * 50}))
     assert not list(tmp_path.glob(".*"))
 
 
-def exported(run: Running, format: str, model: str, out: Path, code: int = 0) -> str:
-    ended = subprocess.run(
-        [*COMMAND, "export", str(run.paths.root), "--format", format, "--model", model, "--out", str(out)],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    return ended.stdout + ended.stderr
+@pytest.fixture
+def exported(run: Running, call: Call) -> Callable[..., str]:
+    """What ``sparkgpu export`` prints."""
+
+    def said(format: str, model: str, out: Path, code: int = 0) -> str:
+        found, *texts = call("export", run.paths.root, "--format", format, "--model", model, "--out", out)
+        assert found == code, texts
+        return "".join(texts)
+
+    return said
 
 
 @pytest.mark.parametrize("name", ["neural-s8", "trees-s7"])
 def test_onnxruntime_alone_predicts_from_words_and_numbers(
-    run: Running, source: Path, tmp_path: Path, name: str
+    run: Running, exported: Callable[..., str], source: Path, tmp_path: Path, name: str
 ) -> None:
-    assert exported(run, "onnx", name, tmp_path / "n.onnx") == f"{tmp_path / 'n.onnx'}\n"
+    assert exported("onnx", name, tmp_path / "n.onnx") == f"{tmp_path / 'n.onnx'}\n"
     model = sparkgpu.load(run.paths.root, name)
     rows = pd.read_parquet(source).tail(500)
     encoded = model.encoder().rows(pa.record_batch(pa.Table.from_pandas(rows).to_batches()[0]))
@@ -301,11 +290,13 @@ def test_onnxruntime_alone_predicts_from_words_and_numbers(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), model.predict_proba(rows), atol=1e-4)
 
 
-def test_trees_are_exported_as_a_mojo_and_as_an_xgboost_model(run: Running, tmp_path: Path) -> None:
+def test_trees_are_exported_as_a_mojo_and_as_an_xgboost_model(
+    run: Running, exported: Callable[..., str], tmp_path: Path
+) -> None:
     import xgboost
 
-    exported(run, "mojo", "trees-s7", tmp_path / "trees.zip")  # which asks H2O's library in Java
-    exported(run, "xgboost", "trees-s7", tmp_path / "trees.ubj")
+    exported("mojo", "trees-s7", tmp_path / "trees.zip")  # which asks H2O's library in Java
+    exported("xgboost", "trees-s7", tmp_path / "trees.ubj")
     booster = xgboost.Booster(model_file=tmp_path / "trees.ubj")
     encoding = json.loads(booster.attr("encoding") or "")
     found = {feature["name"]: feature for feature in encoding["features"]}
@@ -317,15 +308,17 @@ def test_trees_are_exported_as_a_mojo_and_as_an_xgboost_model(run: Running, tmp_
     assert booster.num_boosted_rounds() <= 20
 
 
-def test_what_cannot_be_exported_is_refused_in_one_sentence(run: Running, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_refused_in_one_sentence(
+    run: Running, exported: Callable[..., str], tmp_path: Path
+) -> None:
     for format, model, out, words in (
         ("lightgbm", "trees-s7", "a.txt", "no such format. Choose one of mojo, xgboost, onnx, mlflow."),
         ("torch", "neural", "a", "it is a mean of neural-s7, neural-s8, and a file holds one of them."),
         ("onnx", "neural-s7", "a.txt", "with --format onnx it must end with .onnx."),
     ):
-        text = exported(run, format, model, tmp_path / out, code=2)
+        text = exported(format, model, tmp_path / out, code=2)
         assert words in text and text.count("\n") == 1
-    exported(run, "torch", "neural-s7", tmp_path / "none" / "b" / "a")
+    exported("torch", "neural-s7", tmp_path / "none" / "b" / "a")
     assert (tmp_path / "none" / "b" / "a" / "model.safetensors").exists()
 
 
@@ -356,18 +349,4 @@ def test_a_stage_of_a_saved_pipeline_predicts_in_another_session(
     found = pd.read_parquet(tmp_path / "found.parquet")
     assert len(found) == 6_000
     expected = sparkgpu.load(run.paths.root, "blend").predict_proba(found)
-    np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
-
-
-def test_spark_submit_predicts_a_table_on_two_workers(
-    run: Running, source: Path, cluster: Cluster, tmp_path: Path
-) -> None:
-    before = cluster.applications()
-    asked = (run.paths.root, source, "--out", tmp_path / "found", "--model", "neural")
-    command = cluster.submit(*asked, job="predict.py")
-    subprocess.run(command, check=True, timeout=150, env=spark_environment(), capture_output=True)
-    executors = cluster.applications() - before
-    assert {folder.parents[1].name for folder in executors} == {"worker-0", "worker-1"}
-    found = pq.read_table(tmp_path / "found").to_pandas()
-    expected = sparkgpu.load(run.paths.root, "neural").predict_proba(found)
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)

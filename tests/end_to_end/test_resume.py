@@ -17,8 +17,6 @@ from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.events import EventReader
 from sparkgpu.core.rundir.files import read_json
 
-pytestmark = pytest.mark.spark
-
 SETTINGS = (
     "--set", "trees.ntrees=20", "--set", "neural.epochs=80", "--set", "neural.hidden=[64,32]",
     "--set", "neural.patience=0", "--set", "neural.architecture=mlp", "--set", "neural.batch_size=32",
@@ -26,9 +24,17 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param("xgboost", marks=pytest.mark.process),
+        pytest.param("h2o-xgboost", marks=[pytest.mark.slow, pytest.mark.spark]),
+    ],
+)
+def test_a_killed_run_goes_on_to_the_result_it_would_have_had(engine: str, tmp_path: Path) -> None:
     cancer = write_table("breast_cancer", tmp_path)
-    command = [*COMMAND, "run", cancer, "--target", "target", "--cpu-lanes", "1", *SETTINGS]
+    command = [*COMMAND, "run", cancer, "--target", "target", "--cpu-lanes", "1", *SETTINGS,
+               "--set", f"trees.engine={engine}"]  # fmt: skip
     whole = finished(command, tmp_path / "whole", tmp_path)
     out = tmp_path / "killed"
     checkpoints = out / "trials" / "neural-s7" / "checkpoints"
@@ -55,6 +61,7 @@ def test_a_killed_run_goes_on_to_the_result_it_would_have_had(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_a_run_killed_while_its_pipeline_was_saved_makes_its_table_again(tmp_path: Path) -> None:
     wine = write_table("wine", tmp_path)
     command = [*COMMAND, "run", wine, "--target", "target", "--cpu-lanes", "1", *SETTINGS]
@@ -71,6 +78,7 @@ def test_a_run_killed_while_its_pipeline_was_saved_makes_its_table_again(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 def test_one_network_is_trained_over_the_devices_of_two_lanes(tmp_path: Path) -> None:
     wine = write_table("wine", tmp_path)
     settings = [*SETTINGS, "--set", "neural.epochs=3", "--cpu-lanes", "2", "--strategy", "ddp"]

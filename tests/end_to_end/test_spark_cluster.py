@@ -9,18 +9,32 @@ import signal
 import socket
 import ssl
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
+import pyarrow.parquet as pq
 import pytest
 import tomli_w
-from running import COMMAND, Running, finished, started, status_without_login, until, write_adult, write_table
+from running import (
+    COMMAND,
+    Running,
+    finished,
+    started,
+    status_without_login,
+    that_decides,
+    until,
+    write_adult,
+    write_table,
+)
 from standalone import Cluster, spark_environment, standalone
 
+import sparkgpu
 from sparkgpu.core.rundir.events import TRAINING, EventReader
 from sparkgpu.core.rundir.files import read_json, write_json
 
@@ -78,7 +92,7 @@ def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Whole:
                 logs = (log for app in cluster.applications() - before for log in app.rglob("*-3-info.log"))
                 ports = [int(log.name.split("_")[2].partition("-")[0]) for log in logs]
                 doors = {port: (status_without_login(port, "/3/Cloud"), tls(port + 1)) for port in ports}
-            time.sleep(0.2)
+            time.sleep(0.5)
         assert run.wait(1) == 0, run.stdout + run.stderr
     executors = cluster.applications() - before
     return Whole(run=run, table=table, cluster=cluster, executors=executors, commands=commands, doors=doors)
@@ -173,6 +187,24 @@ def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(tm
     trees = next(model for model in run.metrics["models"] if model["name"] == "trees")
     assert trees["metrics"]["test"]["roc_auc"] > 0.95
     assert len(run.metrics["comparison"]["pairs"]) == 3
+
+
+def test_a_job_predicts_a_table_on_two_workers(whole: Whole, tmp_path: Path) -> None:
+    before, out, run = whole.cluster.applications(), tmp_path / "found", tmp_path / "run"
+    _, words = that_decides(whole.run.paths.root, run)
+    command = whole.cluster.submit(run, whole.table, "--out", out, "--model", "neural", job="predict.py")
+    ended = subprocess.run(
+        command, check=False, timeout=150, env=spark_environment(), capture_output=True, text=True
+    )
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 0, said
+    assert f"sparkgpu: note: {words}, " in said
+    assert "sparkgpu: note: this job gives no metrics; `sparkgpu predict` does, of files\n" in said
+    executors = whole.cluster.applications() - before
+    assert {folder.parents[1].name for folder in executors} == {"worker-0", "worker-1"}
+    found = pq.read_table(out).to_pandas()
+    expected = sparkgpu.load(run, "neural").predict_proba(found)
+    np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
 
 
 def test_the_run_directory_is_that_of_any_run(whole: Whole) -> None:

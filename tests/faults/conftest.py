@@ -9,21 +9,26 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from injected import OPTIONS, Metrics
-from running import COMMAND, finished
+from running import COMMAND, Running, finished
 from small_disks import SmallDisk
 
 
 @pytest.fixture(scope="session")
-def undisturbed(wine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Metrics]:
-    """The metrics of a run with these options into which nothing was injected."""
+def undisturbed_run(wine: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Running]:
+    """A run with these options into which nothing was injected."""
 
     @cache
-    def metrics(*options: str) -> Metrics:
+    def run(*options: str) -> Running:
         folder = tmp_path_factory.mktemp("undisturbed")
-        command = [*COMMAND, "run", wine, *OPTIONS, *options]
-        return finished(command, folder / "out", folder).metrics
+        return finished([*COMMAND, "run", wine, *OPTIONS, *options], folder / "out", folder)
 
-    return metrics
+    return run
+
+
+@pytest.fixture(scope="session")
+def undisturbed(undisturbed_run: Callable[..., Running]) -> Callable[..., Metrics]:
+    """Its metrics."""
+    return lambda *options: undisturbed_run(*options).metrics
 
 
 @pytest.fixture

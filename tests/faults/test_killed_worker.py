@@ -8,12 +8,22 @@ from pathlib import Path
 
 import pytest
 from injected import Metrics, injected
+from running import Running
 
 from sparkgpu.core.rundir.files import read_json
 
 pytestmark = pytest.mark.process
 
 NO_JVM = ("--set", "trees.engine=xgboost", "--set", "neural.epochs=10")
+
+
+def test_a_run_of_xgboost_needs_no_jvm(undisturbed_run: Callable[..., Running]) -> None:
+    run = undisturbed_run(*NO_JVM)
+    plan = read_json(run.paths.plan)
+    assert (plan["prepared_by"], plan["lanes"][0]["context"]) == ("arrow", "none")
+    assert not any("java" in line.split("\0")[0] for line in run.seen.commands)
+    assert not run.paths.pipeline.exists()
+    assert run.left_behind() == []
 
 
 def test_a_killed_worker_costs_its_own_trial_which_a_resumed_run_makes_up_for(

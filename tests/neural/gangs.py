@@ -34,13 +34,17 @@ def gang(
     return fit(paths, schema, spec=spec, **{**SETTINGS, **settings})
 
 
-def when_training(folder: Path, act: Callable[[list[Sign]], None], *, ranks: int = 2) -> threading.Thread:
-    """Do something to the ranks of the first attempt in a gang's folder after each has taken some steps."""
+def when_training(
+    folder: Path, act: Callable[[list[Sign]], None], *, ranks: int = 2, attempt: int = 0
+) -> threading.Thread:
+    """Do something to the ranks of an attempt in a gang's folder after each has taken some steps."""
 
     def wait() -> None:
         deadline = time.monotonic() + 150
         while time.monotonic() < deadline:
-            signs = [sign for rank in range(ranks) if (sign := read_sign(folder / "attempt-0", rank))]
+            signs = [
+                sign for rank in range(ranks) if (sign := read_sign(folder / f"attempt-{attempt}", rank))
+            ]
             if len(signs) == ranks and all(sign.is_training and sign.beats > 20 for sign in signs):
                 act(signs)
                 return

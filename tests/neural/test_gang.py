@@ -46,28 +46,22 @@ def test_a_gang_predicts_what_one_device_does(table: Table, undisturbed: Outcome
     assert [rank["rank"] for rank in undisturbed.record.device_proof["ranks"]] == [0, 1]
 
 
-def test_a_killed_rank_is_named_and_training_ends_with_the_same_weights_bit_for_bit(
+def test_a_rank_that_is_killed_or_hangs_is_named_and_training_ends_with_the_same_weights_bit_for_bit(
     table: Table, undisturbed: Outcome
 ) -> None:
-    killer = when_training(
-        folder_of(table, "killed"), lambda signs: os.kill(signs[1].process, signal.SIGKILL)
-    )
-    found = gang(table, "killed")
+    folder = folder_of(table, "lost twice")
+    killer = when_training(folder, lambda signs: os.kill(signs[1].process, signal.SIGKILL))
+    stopper = when_training(folder, lambda signs: os.kill(signs[0].process, signal.SIGSTOP), attempt=1)
+    found = gang(table, "lost twice", rank_timeout_s=5.0)
     killer.join()
-    note = found.record.notes[-1]
-    assert note.startswith("started again from the last checkpoint: rank 1 of 2 was killed (out of memory?)")
+    stopper.join()
+    killed, hung = found.record.notes[-2:]
+    again = "started again from the last checkpoint: rank"
+    assert killed.startswith(f"{again} 1 of 2 was killed (out of memory?)")
+    assert hung.startswith(f"{again} 0 of 2 hung: nothing done for ")
+    assert "does not answer (stopped?)" in hung
     assert all(torch.equal(value, weights(undisturbed)[name]) for name, value in weights(found).items())
     assert not (found.folder / "checkpoints").exists()
-
-
-def test_a_rank_that_hangs_is_found_among_those_that_wait_for_it(table: Table, undisturbed: Outcome) -> None:
-    stopper = when_training(folder_of(table, "hung"), lambda signs: os.kill(signs[0].process, signal.SIGSTOP))
-    found = gang(table, "hung", rank_timeout_s=5.0)
-    stopper.join()
-    note = found.record.notes[-1]
-    assert note.startswith("started again from the last checkpoint: rank 0 of 2 hung: nothing done for ")
-    assert "does not answer (stopped?)" in note
-    assert all(torch.equal(value, weights(undisturbed)[name]) for name, value in weights(found).items())
 
 
 def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(

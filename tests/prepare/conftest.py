@@ -146,7 +146,8 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def read(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., pd.DataFrame]:
     """All rows of a path or a source by row id, as Spark opens them."""
-    from sparkgpu.prepare.spark_source import open_numbered, refusing_unreadable
+    from sparkgpu.prepare.spark_source import open_numbered
+    from sparkgpu.prepare.unreadable import refusing_unreadable
 
     def rows(path: Any) -> pd.DataFrame:
         source = path if isinstance(path, Source) else find_source(str(path))

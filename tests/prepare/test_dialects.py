@@ -62,7 +62,7 @@ def plain(prepare, tmp_path):
 
 
 @pytest.mark.parametrize("by", WAYS)
-@pytest.mark.parametrize("grouped", [True, False])
+@pytest.mark.parametrize("grouped", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_german_table_gives_the_features_of_the_same_table_in_plain_csv(
     prepare, plain, tmp_path, by, grouped
 ):
@@ -106,7 +106,7 @@ def test_new_rows_are_read_as_the_run_read_its_own(prepare, plain, tmp_path):
 
 
 @pytest.mark.parametrize("by", WAYS)
-@pytest.mark.parametrize("separator", [",", "|"])
+@pytest.mark.parametrize("separator", [",", pytest.param("|", marks=pytest.mark.slow)])
 def test_whole_numbers_with_leading_zeros_are_said_to_be_read_as_numbers(prepare, tmp_path, by, separator):
     codes = {"PLZ": ["04109", "80331"], "Konto": ["91", " 007"], "Zahl": ["0", "10"], "Maß": ["0.5", "01"]}
     frame = pd.DataFrame(codes | {"Zeit": ["07:30", "08:00"]}).loc[np.arange(ROWS) // 20 % 2]

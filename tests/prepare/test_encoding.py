@@ -117,16 +117,13 @@ def test_new_rows_become_what_the_rows_of_the_table_became(prepare, tmp_path, mo
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"data.max_categories": 20, "split.folds": 3, "data.weight": "size"},
-        {
-            "data.max_categories": 20,
-            "data.class_weights": "balanced",
-            "split.kind": "time",
-            "split.column": "local",
-        },
         {"split.kind": "time", "split.column": "nano"},
-        {"split.kind": "group", "split.column": "un.sign`ed"},
+        {"data.class_weights": "balanced", "split.kind": "group", "split.column": "un.sign`ed"},
+        pytest.param(
+            {"data.max_categories": 20, "split.kind": "time", "split.column": "local"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_spark_and_arrow_make_the_same_table_to_the_last_bit(prepare, same, tmp_path, options):

@@ -17,7 +17,7 @@ import pytest
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.spark_source import refusing_unreadable
+from sparkgpu.prepare.unreadable import refusing_unreadable
 
 pytestmark = pytest.mark.spark
 
