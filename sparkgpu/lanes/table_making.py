@@ -56,7 +56,7 @@ class TableMaking:
         """Make the table in the session."""
         from sparkgpu.prepare.prepare import prepare_in_session, write_by_spark
         from sparkgpu.prepare.spark_rows import open_local
-        from sparkgpu.prepare.spark_source import refusing_unreadable
+        from sparkgpu.prepare.unreadable import refusing_unreadable
 
         paths, events = self.paths, self.events
         try:

@@ -12,7 +12,8 @@ from sparkgpu.core.table.source import find_source
 from sparkgpu.core.words import clean
 from sparkgpu.predict.fitted import load
 from sparkgpu.predict.members import BEST
-from sparkgpu.prepare.spark_source import open_table, refusing_unreadable
+from sparkgpu.prepare.spark_source import open_table
+from sparkgpu.prepare.unreadable import refusing_unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -38,7 +38,7 @@ from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
 from sparkgpu.prepare.spark_rows import SparkRows
-from sparkgpu.prepare.spark_source import open_all, refusing_unreadable
+from sparkgpu.prepare.spark_source import open_all
 from sparkgpu.prepare.split import SPLITS, SplitRule, fitted_rule, look_at_split
 from sparkgpu.prepare.table_rows import (
     RowWriter,
@@ -56,6 +56,7 @@ from sparkgpu.prepare.target import (
 )
 from sparkgpu.prepare.target_means import count_means, whose_levels_have_means, with_means, write_means
 from sparkgpu.prepare.text import no_rows
+from sparkgpu.prepare.unreadable import refusing_unreadable
 from sparkgpu.score.decision import rule_of
 from sparkgpu.score.metrics import check_asked
 

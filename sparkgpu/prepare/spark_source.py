@@ -21,20 +21,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkgpu.core.config.registry.source_formats import FORMATS
-from sparkgpu.core.errors import DataError, fault_of_machine
+from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import COMPRESSED, Source, table_files
 from sparkgpu.core.words import listed, nearest
 from sparkgpu.prepare.columns import ROW_ID, is_number, own_columns, quoted
 from sparkgpu.prepare.csv_lines import csv_parser
-from sparkgpu.prepare.file_columns import CHANGED, file_columns
+from sparkgpu.prepare.file_columns import file_columns
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.json_lines import json_parser
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
 from sparkgpu.prepare.spark_rows import LEADING_ZEROS, literal, with_timestamps
 from sparkgpu.prepare.text import LineError, Types, as_utf8, no_rows, padded, settled, unified
 from sparkgpu.prepare.text_files import Parser
+from sparkgpu.prepare.unreadable import refusing_unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -213,8 +214,7 @@ def _lines(session: SparkSession, source: Source) -> DataFrame:
     """The lines that are not empty, as their bytes, with the columns that folders name."""
     from pyspark.sql import functions as F
 
-    encoding = source.dialect.encoding
-    if encoding is not None and not "\n\n".encode(encoding).endswith(b"\n\n"):
+    if (encoding := source.dialect.encoding) and not "\n\n".encode(encoding).endswith(b"\n\n"):
         raise DataError(
             f"{source.name}: Spark cannot divide text in {encoding} into lines. Save the files as UTF-8."
         )
@@ -297,60 +297,3 @@ def _refusing_lines(name: str, batch: pa.RecordBatch) -> Iterator[None]:
     except LineError as error:
         row = batch.column(ROW_ID)[error.place].as_py() + 1
         raise DataError(f"{name}: row {row:,} (in the order of the files) {error.fault}") from None
-
-
-_CHECK = "Check the file, or write it again."
-_DISAGREEING = "its files disagree on the type of a column. Write them again with one schema."
-_MEANINGS = (
-    (
-        # The last is what Spark says where the two have different types.
-        r"COLUMN_ALREADY_EXISTS|Found duplicate column|AMBIGUOUS_REFERENCE"
-        r"|requested schema is not compatible with the file schema",
-        "it has duplicate column names. Give each column one name.",
-    ),
-    (r"Permission denied|AccessControlException", "you have no permission to read it. Ask its owner."),
-    (
-        r"Illegal Parquet type: (.+?)\.?\s*$",
-        "it has a column of type {0}, which Spark does not support. Leave that column out, or convert it.",
-    ),
-    (
-        r"Parquet column cannot be converted|SchemaColumnConvertNotSupported|MERGE_SCHEMA|merging schema",
-        _DISAGREEING,
-    ),
-    (
-        r"library not available|UnsatisfiedLinkError",
-        "this Spark cannot read its compression. Compress it with gzip.",
-    ),
-    (
-        r"not a Parquet file|can not read|Could not read footer|CANNOT_READ_FILE_FOOTER|Malformed ORC"
-        r"|Unexpected end of .*input stream|incorrect header check|error while reading file|FAILED_READ_FILE",
-        f"it is damaged, cut short, or in another format. {_CHECK}",
-    ),
-    (r"SparkFileNotFoundException", CHANGED),
-    (r"UNABLE_TO_INFER_SCHEMA", f"it contains no data files. {_CHECK}"),
-)
-
-
-@contextmanager
-def refusing_unreadable(source: Source) -> Iterator[None]:
-    """Turn Spark's failures while reading `source` into one sentence with the fault."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JJavaError, pa.ArrowInvalid) as error:
-        text = str(error)
-        if own := re.search(
-            rf"{DataError.__module__}\.{DataError.__name__}: (.+)", text
-        ):  # of a Python worker
-            raise DataError(own[1]) from None
-        if fault_of_machine(error) and "ermission denied" not in text:
-            raise
-        for pattern, sentence in _MEANINGS:
-            if match := re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
-                stored = source.format or "a table"
-                raise DataError(
-                    f"{source.name}: cannot be read as {stored}: {sentence.format(*match.groups())}"
-                ) from error
-        raise  # our defect, or the machine's: keep its traceback

@@ -18,7 +18,8 @@ import numpy as np
 
 from sparkgpu.core.words import metric_title
 from sparkgpu.score import metrics
-from sparkgpu.score.metrics import greater_is_better, placements, primary
+from sparkgpu.score.metrics import greater_is_better, primary
+from sparkgpu.score.own_metrics import placements
 from sparkgpu.score.rows import FloatArray, IntArray, ScoredRows, Task, checked
 
 MIN_ROWS = 10

@@ -3,28 +3,25 @@
 A run can be decided by a metric that is not among those of its task: a scorer of scikit-learn, by its name,
 or a function of another package (`sparkgpu.core.config.registry.metrics_of_packages`).
 
-Limits: one split in memory. scikit-learn computes all except log loss (``rows.py``) and Spearman's rank
-correlation, which scikit-learn lacks and scipy has only without weights. A metric that the rows do not define
-(ROC AUC if one class is absent) is None, ``null`` in ``metrics.json``: the key stays, and no number is
-invented. Shapes: N rows, C classes.
+Limits: one split in memory. A metric that the rows do not define (ROC AUC if one class is absent) is None,
+``null`` in ``metrics.json``: the key stays, and no number is invented. Shapes: N rows, C classes.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sparkgpu.core.config.registry.metrics_of_packages import METRICS
-from sparkgpu.core.config.values import POWERS
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import nearest
-from sparkgpu.score.rows import FloatArray, ScoredRows, Task, checked
+from sparkgpu.score.own_metrics import OWN, decided, loss, placements, rmse
+from sparkgpu.score.rows import ScoredRows, Task, checked
 
 Metrics = dict[str, float | None]
 
@@ -55,7 +52,7 @@ def primary(task: Task, asked: str | None = None) -> str:
 
 def greater_is_better(metric: str) -> bool:
     """True for ROC AUC and the like, and for every scorer of scikit-learn; False for losses and errors."""
-    if metric in _OWN:
+    if metric in OWN:
         return metric not in _SMALLER_IS_BETTER
     if metric in METRICS.names():
         return METRICS.find(metric).greater_is_better
@@ -65,22 +62,22 @@ def greater_is_better(metric: str) -> bool:
 
 def bounds(metric: str) -> tuple[float, float]:
     """Between which values it lies, as far as is known."""
-    if metric not in _OWN:
+    if metric not in OWN:
         return -math.inf, math.inf
     return (0.0, math.inf) if metric in _SMALLER_IS_BETTER else (-math.inf, 1.0)
 
 
 def check_known(metric: str) -> None:
     """Raise `ConfigError` if there is no metric of this name for any task."""
-    if metric in _OWN or metric in METRICS.names():
+    if metric in OWN or metric in METRICS.names():
         return
     from sklearn.metrics import get_scorer_names
 
-    known = {*_OWN, *METRICS.names(), *get_scorer_names()}
+    known = {*OWN, *METRICS.names(), *get_scorer_names()}
     if metric not in known:
         raise ConfigError(
             f"metric {metric!r}: there is none of this name.{nearest(metric, known)} Choose from "
-            f"{', '.join(_OWN)}, a scorer of scikit-learn, or one that another package brings."
+            f"{', '.join(OWN)}, a scorer of scikit-learn, or one that another package brings."
         )
 
 
@@ -105,7 +102,7 @@ def check_asked(metric: str, task: Task, num_classes: int) -> None:
     if task == "regression":
         label_N, prediction = rng.uniform(1, 2, 60), rng.uniform(1, 2, 60)
     try:
-        if metric in _OWN:
+        if metric in OWN:
             raise ValueError("it belongs to another task")
         if value(metric, checked(task, label_N, prediction)) is None:
             raise ValueError("it gave no number")
@@ -162,7 +159,7 @@ def compute(
 def value(metric: str, rows: ScoredRows) -> float | None:
     """One metric, as in `compute`."""
     if metric in _known(rows.task):
-        return _OWN[metric](rows)
+        return OWN[metric](rows)
     if metric in METRICS.names():
         function = METRICS.find(metric).loaded()
         found = function(rows.label_N, rows.prediction, rows.weight_N)
@@ -183,7 +180,7 @@ def primary_value(
     if asked not in (None, _PRIMARY[task]):
         return value(asked, rows)
     if task != "binary":
-        return _rmse(rows) if task == "regression" else _log_loss(rows)
+        return rmse(rows) if task == "regression" else loss(rows)
     positive_N = rows.label_N == 1
     if positive_N.all() or not positive_N.any():
         return None
@@ -192,26 +189,12 @@ def primary_value(
     return float(np.average(placed_N[positive_N], weights=weight_N[positive_N]))
 
 
-def placements(positive_N: Any, score_N: FloatArray, weight_N: FloatArray) -> FloatArray:
-    """For positives the share of the negatives' weight below, for negatives that of the positives' above.
-
-    Ties count half. The mean over the positives is the area under the ROC curve.
-    """
-    group_N = np.unique(score_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
-    tied_P_G = np.bincount(group_N, weights=np.where(positive_N, weight_N, 0.0))
-    tied_Q_G = np.bincount(group_N, weights=np.where(positive_N, 0.0, weight_N))
-    below_G = (np.cumsum(tied_Q_G) - tied_Q_G / 2) / tied_Q_G.sum()
-    above_G = (np.cumsum(tied_P_G[::-1])[::-1] - tied_P_G / 2) / tied_P_G.sum()
-    return np.asarray(np.where(positive_N, below_G[group_N], above_G[group_N]))
-
-
 def mean_loss(task: Task, label_N: Any, prediction: Any, weight_N: Any = None) -> float:
     """The log loss of `compute`, or the squared error of a regression, without scikit-learn.
 
     Raises the errors of ``rows.checked``.
     """
-    rows = checked(task, label_N, prediction, weight_N)
-    return float(np.average(rows.loss_N(), weights=rows.weight_N))
+    return loss(checked(task, label_N, prediction, weight_N))
 
 
 def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
@@ -232,128 +215,6 @@ def mean_and_std(trials: Sequence[Metrics]) -> tuple[Metrics, Metrics]:
 def _known(task: Task) -> tuple[str, ...]:
     """Our own metrics of the task."""
     return (*names(task), *(DEVIANCES.values() if task == "regression" else ()))
-
-
-def _decided(rows: ScoredRows) -> Any:
-    """The most probable class (N,)."""
-    return rows.prediction.argmax(axis=1)
-
-
-def _log_loss(rows: ScoredRows) -> float:
-    return float(np.average(rows.loss_N(), weights=rows.weight_N))
-
-
-def _roc_auc(rows: ScoredRows) -> float | None:
-    from sklearn.metrics import (
-        roc_auc_score,  # a second to import, which primary() and the like must not need
-    )
-
-    if not rows.label_N.any() or rows.label_N.all():
-        return None
-    return float(roc_auc_score(rows.label_N, rows.prediction[:, 1], sample_weight=rows.weight_N))
-
-
-def _average_precision(rows: ScoredRows) -> float | None:
-    from sklearn.metrics import average_precision_score
-
-    if not rows.label_N.any():
-        return None
-    return float(average_precision_score(rows.label_N, rows.prediction[:, 1], sample_weight=rows.weight_N))
-
-
-def _brier(rows: ScoredRows) -> float:
-    return float(np.average(np.square(rows.probability_NC()[:, 1] - rows.label_N), weights=rows.weight_N))
-
-
-def _accuracy(rows: ScoredRows) -> float:
-    return float(np.average(_decided(rows) == rows.label_N, weights=rows.weight_N))
-
-
-def _f1(rows: ScoredRows) -> float | None:
-    from sklearn.metrics import f1_score
-
-    f1 = float(f1_score(rows.label_N, _decided(rows), sample_weight=rows.weight_N, zero_division=math.nan))
-    return None if math.isnan(f1) else f1
-
-
-def _balanced_accuracy(rows: ScoredRows) -> float:
-    from sklearn.metrics import balanced_accuracy_score
-
-    with warnings.catch_warnings():
-        # A predicted class without labels is left out of the mean, as documented.
-        warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
-        return float(balanced_accuracy_score(rows.label_N, _decided(rows), sample_weight=rows.weight_N))
-
-
-def _f1_macro(rows: ScoredRows) -> float:
-    from sklearn.metrics import f1_score
-
-    decided_N, weight_N = _decided(rows), rows.weight_N
-    return float(
-        f1_score(rows.label_N, decided_N, average="macro", sample_weight=weight_N, zero_division=0.0)
-    )
-
-
-def _rmse(rows: ScoredRows) -> float:
-    return math.sqrt(float(np.average(rows.loss_N(), weights=rows.weight_N)))
-
-
-def _mae(rows: ScoredRows) -> float:
-    return float(np.average(np.abs(rows.prediction - rows.label_N), weights=rows.weight_N))
-
-
-def _r2(rows: ScoredRows) -> float | None:
-    from sklearn.metrics import r2_score
-
-    if np.all(rows.label_N == rows.label_N[0]):
-        return None
-    return float(r2_score(rows.label_N, rows.prediction, sample_weight=rows.weight_N))
-
-
-def _spearman(rows: ScoredRows) -> float | None:
-    """Pearson correlation of midranks; a row of weight k counts like k equal rows."""
-    if any(np.all(values == values[0]) for values in (rows.label_N, rows.prediction)):
-        return None
-    weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
-    rank_a, rank_b = _midrank(rows.label_N, weight_N), _midrank(rows.prediction, weight_N)
-    rank_a -= np.average(rank_a, weights=weight_N)
-    rank_b -= np.average(rank_b, weights=weight_N)
-    spread = math.sqrt(float(weight_N @ rank_a**2)) * math.sqrt(float(weight_N @ rank_b**2))
-    return float(np.clip(float((weight_N * rank_a) @ rank_b) / spread, -1.0, 1.0))
-
-
-def _deviance(rows: ScoredRows, power: float) -> float | None:
-    from sklearn.metrics import mean_tweedie_deviance
-
-    if rows.prediction.min() <= 0 or rows.label_N.min() < 0 or (power == 2 and rows.label_N.min() == 0):
-        return None
-    found = mean_tweedie_deviance(rows.label_N, rows.prediction, sample_weight=rows.weight_N, power=power)
-    return float(found)
-
-
-def _rmse_of_logarithms(rows: ScoredRows) -> float | None:
-    if min(rows.prediction.min(), rows.label_N.min()) <= 0:
-        return None
-    error_N = np.log(rows.prediction) - np.log(rows.label_N)
-    return math.sqrt(float(np.average(np.square(error_N), weights=rows.weight_N)))
-
-
-def _midrank(value_N: Any, weight_N: FloatArray) -> FloatArray:
-    """The weight below each row and half the weight tied with it (for unit weights: the midrank less 1/2)."""
-    group_N = np.unique(value_N, return_inverse=True)[1]  # G groups of tied rows, in rising order
-    tied_G = np.bincount(group_N, weights=weight_N)
-    return np.asarray((np.cumsum(tied_G) - tied_G / 2)[group_N])
-
-
-_OWN: Mapping[str, Callable[[ScoredRows], float | None]] = {
-    "roc_auc": _roc_auc, "average_precision": _average_precision, "log_loss": _log_loss, "brier": _brier,
-    "accuracy": _accuracy, "f1": _f1, "balanced_accuracy": _balanced_accuracy, "f1_macro": _f1_macro,
-    "rmse": _rmse, "mae": _mae, "r2": _r2, "spearman": _spearman,
-    "rmse_of_logarithms": _rmse_of_logarithms,
-    "poisson_deviance": partial(_deviance, power=POWERS["poisson"]),
-    "gamma_deviance": partial(_deviance, power=POWERS["gamma"]),
-    "tweedie_deviance": partial(_deviance, power=POWERS["tweedie"]),
-}  # fmt: skip
 
 
 def _by_scorer(metric: str, rows: ScoredRows) -> float:
@@ -386,7 +247,7 @@ def _given(rows: ScoredRows) -> Any:
         classes_ = np.arange(rows.prediction.shape[1])
 
         def predict(self, X: Any) -> Any:
-            return _decided(rows)
+            return decided(rows)
 
         def predict_proba(self, X: Any) -> Any:
             return rows.probability_NC()
