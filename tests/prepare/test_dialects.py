@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from ways import WAYS, by_ways
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import ConfigError
@@ -21,7 +22,6 @@ from sparkgpu.prepare.encoding import Encoder, labels
 from sparkgpu.prepare.json_lines import JsonParser
 from sparkgpu.prepare.text import unified
 
-WAYS = ["arrow", *(pytest.param(by, marks=pytest.mark.spark) for by in ("spark", "held"))]
 ROWS = 240
 GERMAN = {"decimal": ",", "date_format": "%d.%m.%Y", "encoding": "latin-1"}
 
@@ -61,8 +61,7 @@ def plain(prepare, tmp_path):
     return prepare(tmp_path / "plain.csv", "Preis")
 
 
-@pytest.mark.parametrize("by", WAYS)
-@pytest.mark.parametrize("grouped", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("grouped", "by"), by_ways((False,), (True,)))
 def test_a_german_table_gives_the_features_of_the_same_table_in_plain_csv(
     prepare, plain, tmp_path, by, grouped
 ):
@@ -105,8 +104,7 @@ def test_new_rows_are_read_as_the_run_read_its_own(prepare, plain, tmp_path):
     assert "cannot be read" in said and "'Größe' (50 of" in said and "'Tag' (50 of" in said
 
 
-@pytest.mark.parametrize("by", WAYS)
-@pytest.mark.parametrize("separator", [",", pytest.param("|", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("separator", "by"), by_ways(("|",), (",",)))
 def test_whole_numbers_with_leading_zeros_are_said_to_be_read_as_numbers(prepare, tmp_path, by, separator):
     codes = {"PLZ": ["04109", "80331"], "Konto": ["91", " 007"], "Zahl": ["0", "10"], "Maß": ["0.5", "01"]}
     frame = pd.DataFrame(codes | {"Zeit": ["07:30", "08:00"]}).loc[np.arange(ROWS) // 20 % 2]

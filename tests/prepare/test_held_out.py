@@ -7,11 +7,9 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+from ways import WAYS, by_ways
 
 from sparkgpu.core.errors import DataError
-
-WAYS = ["arrow", *(pytest.param(by, marks=pytest.mark.spark) for by in ("spark", "held"))]
-FORMATS = [("parquet", "parquet"), ("csv", "csv"), ("parquet", "csv"), ("csv", "jsonl")]
 
 
 def rows(number: int, start: int = 0) -> pd.DataFrame:
@@ -36,8 +34,10 @@ def file(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("by", WAYS)
-@pytest.mark.parametrize(("own", "others"), FORMATS)
+@pytest.mark.parametrize(
+    ("own", "others", "by"),
+    by_ways(("parquet", "parquet"), ("csv", "csv"), ("parquet", "csv"), ("csv", "jsonl")),
+)
 def test_all_rows_of_the_files_are_tested_and_validated_and_no_others(prepare, file, by, own, others):
     source = file(rows(60), f"train.{own}")
     test, valid = file(rows(20, 100), f"a-test.{others}"), file(rows(10, 200), f"valid.{others}")
@@ -55,8 +55,7 @@ def test_all_rows_of_the_files_are_tested_and_validated_and_no_others(prepare, f
     assert list(stored[stored.split == "valid"].index) == [*range(60, 70)]
 
 
-@pytest.mark.parametrize("by", WAYS)
-@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize(("ending", "by"), by_ways(("parquet",), ("jsonl",), ("csv",)))
 def test_folders_are_read_by_their_data_files_whatever_lies_beside_them(prepare, file, tmp_path, by, ending):
     for name, begin in (("train", 0), ("test", 100)):
         (tmp_path / name / "a").mkdir(parents=True)
@@ -96,14 +95,13 @@ def test_a_column_without_a_value_in_the_test_rows_is_missing_there(prepare, fil
     assert stored[stored.split == "test"].x.isna().all() and stored[stored.split == "train"].x.notna().all()
 
 
-@pytest.mark.parametrize("by", WAYS)
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [
+    ("change", "words", "by"),
+    by_ways(
         (lambda test: test.drop(columns="x"), "lacks x"),
         (lambda test: test.assign(x="much"), "column 'x'"),
         (lambda test: test.assign(y=2), "no model can learn it"),
-    ],
+    ),
 )
 def test_rows_that_do_not_fit_the_source_are_refused(prepare, file, by, change, words):
     given = {"data.test": file(change(rows(20)), "test.csv")}
