@@ -88,8 +88,9 @@ def test_a_run_that_is_predicted_keeps_the_prediction_and_reports_it(java: Path,
 @pytest.mark.spark
 def test_advice_that_fails_is_a_sentence_in_the_report_and_the_run_goes_on(java: Path, folder: Path) -> None:
     ended = sparkgpu(
-        "run", "flowers.parquet", *SMALL, "--search", "2", "--advise", "--out", "here", cwd=folder
-    )
+        "run", "flowers.parquet", *SMALL, "--set", 'models=["trees"]', "--search", "2", "--advise",
+        "--out", "here", cwd=folder,
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     said = "no prediction of this run: search: how long it takes depends on what it tries"
     assert said in ended.stdout and not (folder / "here" / "advice.json").exists()
