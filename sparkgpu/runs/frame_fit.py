@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from sparkgpu.trials.two_sizes import run_sizes
 
 _FEW_ROWS = 10_000
 """With fewer rows one thread is as fast as several, and does not wait for cores that others use."""
-_TRIAL = "fit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,52 +82,29 @@ def fit_frame(
         splits={name: int((split_N == name).sum()) for name in ("train", "valid", "test")},
         fingerprint="",
     )
+    threads = threads or (1 if schema.rows < _FEW_ROWS else find_machine().cores)
+    lane = LanePlan(
+        index=0, device="cpu", cuda_visible_devices=None, device_name="cpu", threads=threads,
+        tree_threads=threads, neural_threads=threads,
+    )  # fmt: skip
+    resolved = resolve(
+        config, preset=config.preset or "fast", strategy="single", size=TableSize.of(schema), device="cpu",
+        tree_device=lambda engine: "cpu",
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="sparkgpu-fit-") as folder:
         paths = RunPaths(root=Path(folder))
         write_frame_table(paths, schema, Encoder(schema).rows(table), label_N, weight_N, split_N)
-        record = _train(paths, schema, config, branch, engine, threads, seed)
-        files = {
-            file.name: file.read_bytes()
-            for file in paths.trial(_TRIAL).root.iterdir()
-            if file.name.startswith("model.")
-        }
+        events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
+        trial: Trial[Any] = Trial(
+            spec=TrialSpec(name="fit", model=branch, engine=engine, seed=seed, fold=None, lane=0, gang=(0,)),
+            parameters=resolved.trees if branch == "trees" else resolved.neural,
+            schema=schema,
+            run=paths,
+            lane=lane,
+            events=events,
+            scratch=paths.root,
+        )
+        with closing(events):
+            record = run_sizes(make_engine(engine, Platform()), trial)
+        files = {file.name: file.read_bytes() for file in trial.paths.root.glob("model.*")}
     return FrameModel(engine=engine, schema=schema, files=files, best_iteration=int(record.best_iteration))
-
-
-def _train(
-    paths: RunPaths,
-    schema: TableSchema,
-    config: RunConfig,
-    branch: str,
-    engine: str,
-    threads: int | None,
-    seed: int,
-) -> Any:
-    threads = threads or (1 if schema.rows < _FEW_ROWS else find_machine().cores)
-    resolved = resolve(
-        config,
-        preset=config.preset or "fast",
-        strategy="single",
-        size=TableSize.of(schema),
-        device="cpu",
-        tree_device=lambda engine: "cpu",
-    )
-    spec = TrialSpec(name=_TRIAL, model=branch, engine=engine, seed=seed, fold=None, lane=0, gang=(0,))
-    lane = LanePlan(
-        index=0, device="cpu", cuda_visible_devices=None, device_name="cpu", threads=threads,
-        tree_threads=threads, neural_threads=threads, heap_bytes=0, port_base=0,
-    )  # fmt: skip
-    events = EventWriter(paths.root / "events.jsonl", paths.root / "phases.json")
-    trial: Trial[Any] = Trial(
-        spec=spec,
-        parameters=resolved.trees if branch == "trees" else resolved.neural,
-        schema=schema,
-        run=paths,
-        lane=lane,
-        events=events,
-        scratch=paths.root,
-    )
-    try:
-        return run_sizes(make_engine(engine, Platform()), trial)
-    finally:
-        events.close()
