@@ -157,7 +157,7 @@ def predict_source(
     """
     check_output(out)
     found = find_source(source, model.schema.dialect)
-    read = reader_of(found, "Use spark-submit jobs/predict.py, or model.transform(frame) of sparkgpu.load.")
+    read = reader_of(found)
     schema, encoder = model.schema, model.encoder()
     own = [schema.target, *([schema.weight] if schema.weight else [])]
     columns = None if keep_columns else list(dict.fromkeys([*encoder.columns, *own]))

@@ -28,12 +28,15 @@ read.
 """
 
 
-def reader_of(source: Source, otherwise: str) -> Reader:
-    """What reads the source. Raises `DataError`, which says `otherwise`, if only Spark can."""
+def reader_of(source: Source) -> Reader:
+    """What reads the source. Raises `DataError` if only Spark can."""
     place = FORMATS.find(source.format).read if source.format is not None else None
     if place is None or source.is_far:
         what = "a table of the catalog" if source.is_catalog_table else "not a local file"
-        raise DataError(f"{source.name}: it is {what}, which only Spark reads. {otherwise}")
+        raise DataError(
+            f"{source.name}: it is {what}, which only Spark reads. Use spark-submit jobs/predict.py, or "
+            "model.transform(frame) of sparkgpu.load."
+        )
     reader: Reader = FORMATS.find(source.format or "").loaded_from(place)
     return reader
 

@@ -26,7 +26,7 @@ from sparkgpu.core.host import watchdog
 from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.plan.plan import GIB, LanePlan, make_plan
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.lanes import launch
+from sparkgpu.lanes import launch, worker_supervisor
 from sparkgpu.lanes.worker_supervisor import Outcome, supervised_workers
 
 TREES, NETWORK = "trees-s7", "neural-s7"
@@ -77,6 +77,7 @@ def play(tmp_path: Path, paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> Pl
     player.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(player))
     monkeypatch.setattr(watchdog, "LOOK_EVERY_S", 0.3)
+    monkeypatch.setattr(worker_supervisor, "_CLOSING_S", 0.5)
     machine = Machine(cores=2, memory_bytes=8 * GIB, gpus=())
 
     def played(

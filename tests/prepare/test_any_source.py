@@ -62,7 +62,7 @@ def judged(prepare: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
         try:
             source = find_source(str(path))
             with refusing_unreadable(source):
-                read = sum(len(batch) for batch in reader_of(source, "")(source, None))
+                read = sum(len(batch) for batch in reader_of(source)(source, None))
             assert rows is None or read == rows
         except (DataError, ConfigError) as error:
             sentence_of(error)
