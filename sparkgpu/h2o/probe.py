@@ -15,7 +15,7 @@ import psutil
 from h2o.estimators import H2OXGBoostEstimator
 
 from sparkgpu.core.host.gpus import find_gpus, is_on_gpu
-from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.events import PROBING, EventWriter
 from sparkgpu.h2o.client_internals import output_of
 from sparkgpu.h2o.history import native_parameters
 from sparkgpu.h2o.proven import one_at_a_time, prove, sign_of
@@ -34,7 +34,7 @@ def why_not_on_gpu(events: EventWriter) -> str | None:
     with one_at_a_time(events):
         if card is not None and sign_of(survey.driver, card).exists():
             return None
-        with events.phase("probing H2O on the GPU"):
+        with events.phase(PROBING):
             reason = _why_not()
         if reason is None and is_on_gpu(visible, _processes()) is False:
             reason = "NVML shows other processes on the GPU, and not that of H2O"

@@ -190,7 +190,7 @@ def test_the_page_is_a_table_that_text_cannot_break() -> None:
     )  # fmt: skip
     assert report.status == "failure"
     lines = report.as_markdown().splitlines()
-    assert "| a\\|b | ok | two lines |  |" in lines and "| c | FAILURE | no | yes |" in lines
+    assert "| a\\|b | ok | two lines |  |" in lines and "| c | REFUTED | no | yes |" in lines
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ TRAINING = "training"
 WAITING_FOR_TREES, WAITING_FOR_NETWORK = "waiting for the trees", "waiting for the network"
 """The phases of a branch whose device the other one uses first."""
 
-WAITING_FOR_PROBE = "waiting for the probe of another lane"
+PROBING, WAITING_FOR_PROBE = "probing H2O on the GPU", "waiting for the probe of another lane"
 
 
 class Event(Record):

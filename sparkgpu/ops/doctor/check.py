@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,10 @@ from sparkgpu.core.words import clean
 from sparkgpu.present.table_model import markdown, table_of
 
 Status = Literal["ok", "warning", "failure", "not tried"]
-_SIGNS: dict[Status, str] = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE", "not tried": "–"}
+_SIGNS: dict[Status, str] = {"ok": "ok", "warning": "WARNING", "failure": "FAILURE"}
+_PROOFS: dict[Status, str] = {
+    "ok": "proved", "warning": "refuted, and a run goes on", "failure": "REFUTED", "not tried": "not tried"
+}  # fmt: skip
 _STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "failure": "red", "not tried": "dim"}
 _STATUS_WIDTH, _NAME_WIDTH = 10, 28
 
@@ -76,17 +79,17 @@ class DoctorReport(Record):
     def as_markdown(self) -> str:
         lines = [f"# sparkgpu doctor: {self.status}", ""]
         lines += [f"sparkgpu {self.sparkgpu}, {self.system}, {self.at}, {self.seconds:.0f} s"]
-        lines += _section("Machine", self.machine)
-        lines += _section("Trained", self.deep) if self.deep else []
+        lines += _section("Machine", self.machine, _SIGNS)
+        lines += _section("Trained", self.deep, _PROOFS) if self.deep else []
         return "\n".join(lines) + "\n"
 
 
-def _section(title: str, checks: Sequence[Check]) -> list[str]:
+def _section(title: str, checks: Sequence[Check], signs: Mapping[Status, str]) -> list[str]:
     table = table_of(
         checks,
         {
             "what": lambda check: check.name,
-            "": lambda check: _SIGNS[check.status],
+            "": lambda check: signs[check.status],
             "found": lambda check: check.found,
             "the fix": lambda check: check.fix,
         },

@@ -10,24 +10,25 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from sparkgpu.core.errors import TrialError
+from sparkgpu.core.host.cuda_packages import has_xgboost_with_cuda
 from sparkgpu.core.host.devices import Device
+from sparkgpu.core.host.gpus import Survey
 from sparkgpu.core.plan.devices import ONE_SLICE
 from sparkgpu.core.rundir.curve import read_curve
-from sparkgpu.core.rundir.files import read_record
-from sparkgpu.core.rundir.metrics_json import DoneTrial, read_results
+from sparkgpu.core.rundir.metrics_json import DoneTrial
 from sparkgpu.core.rundir.paths import RunPaths
-from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.words import counted, gibibytes, listed, seconds_text
-from sparkgpu.ops.doctor.check import Check, failure, not_tried, ok, warning
+from sparkgpu.ops.doctor import promises
+from sparkgpu.ops.doctor.check import Check, failure, not_tried, ok
+from sparkgpu.ops.doctor.promises import DEFECT, Run
 
 _ROWS = 6_000
 _RUN_S, _PROGRAM_S = 400.0, 120.0
@@ -40,52 +41,61 @@ _DEFAULT = ("neural.epochs=30", "neural.patience=0")
 _ONE_NETWORK = ('models=["neural"]', "repeats=1")
 _STRATEGIES = ("ddp", "fsdp", "tp", "pp")
 _EQUAL = 0.02  # of the metric: strategies round differently
-_DEFECT = "send doctor.md with a bug report"
-_LOG = f"read the log of its lane, or {_DEFECT}"
-
-
-class Run:
-    """A run in a folder, and why it did not finish if it did not."""
-
-    def __init__(self, folder: Path, why: str) -> None:
-        self.paths = RunPaths(root=folder)
-        self._why = why or "it is not in metrics.json"
-        self.trials = read_results(self.paths).trials if self.paths.metrics.exists() else ()
-
-    def trial(self, model: str, lane: int = 0) -> DoneTrial:
-        """The trial of `model` on a lane. Raises `TrialError` with the reason if it is not done."""
-        found = next((one for one in self.trials if (one.model, one.lane) == (model, lane)), None)
-        if isinstance(found, DoneTrial):
-            return found
-        raise TrialError(found.error if found else self._why)
+_LOG = f"read the log of its lane, or {DEFECT}"
 
 
 class Examination:
-    """The deep checks on some devices; `folder` holds what they write, `tell` hears what begins."""
+    """The deep checks on some devices; `folder` holds what they write, `tell` hears what begins.
 
-    def __init__(self, devices: Sequence[Device], folder: Path, tell: Callable[[str], None]) -> None:
+    On GPUs, which `survey` tells of, each promise of docs/gpu.md has a check.
+    """
+
+    def __init__(
+        self, devices: Sequence[Device], survey: Survey, folder: Path, tell: Callable[[str], None]
+    ) -> None:
         self._devices = devices
+        self._survey = survey
         self._folder = folder
         self._tell = tell
         self._on_gpu = devices[0].kind == "cuda"
         self._table = folder / "made.parquet"
+        self._default: list[Run] = []
 
     def checks(self) -> Iterator[Check]:
         """Each check, when it is done."""
         _write_table(self._table)
-        yield from self._lanes()
+        done: dict[str, Check] = {}
+        for check in self._trained():
+            done[check.name] = check
+            yield check
+        if self._on_gpu:
+            yield promises.slices(self._devices, done)
+            yield from promises.cards(self._devices, self._survey, done)
+
+    def _trained(self) -> Iterator[Check]:
+        lanes = yield from self._lanes()
         yield from self._precisions()
+        if self._on_gpu:
+            yield promises.planned_memory([lanes, *self._default])
+            yield from self._one_by_one()
         yield from self._gangs()
 
-    def _lanes(self) -> Iterator[Check]:
+    def _lanes(self) -> Generator[Check, None, Run]:
         """Trees and a network on every device at the same time, with proof."""
         count = len(self._devices)
         self._tell(f"trees and networks on {counted(count, 'device')} at once")
         run = self._run("lanes", self._devices, *_SMALL, f"repeats={count}", most_s=_FIRST_RUN_S)
-        for (lane, device), model in product(enumerate(self._devices), ("trees", "neural")):
-            yield _checked(f"{model} on lane {lane}", _LOG, partial(self._proof, run, model, lane, device))
+        for lane, device in enumerate(self._devices):
+            trees, neural = (
+                _checked(f"{model} on lane {lane}", _LOG, partial(self._proof, run, model, lane, device))
+                for model in ("trees", "neural")
+            )
+            yield from (promises.by_h2o(run, lane, trees), neural)
+            if self._on_gpu:
+                yield promises.own_card(run, lane, device)
         if self._on_gpu:
-            yield _planned_memory(run)
+            yield from (promises.first_use(run, count), promises.turns(run, self._devices))
+        return run
 
     def _proof(self, run: Run, model: str, lane: int, device: Device) -> str:
         trial = run.trial(model, lane)
@@ -104,12 +114,36 @@ class Examination:
         formats = ("float32", "tf32", "bfloat16", "float16") if self._on_gpu else ("float32", "bfloat16")
         for device in self._devices if self._on_gpu else self._devices[:1]:
             for precision in formats:
-                self._tell(f"the default network in {precision}")
-                name = f"{precision} on {device.name}"
-                settings = (*_DEFAULT, *_ONE_NETWORK, f"neural.precision={precision}")
-                run = self._run(name.replace(" ", "-"), [device], *settings)
-                found = _checked(name, _DEFECT, partial(_learned, run))
-                yield not_tried(name, found.found) if "does not support" in found.found else found
+                run = self._network(device, f"neural.precision={precision}")
+                found = _checked(f"{precision} on {device.name}", DEFECT, partial(_learned, run))
+                is_tried = "does not support" not in found.found
+                yield found if is_tried else not_tried(found.name, found.found)
+
+    def _one_by_one(self) -> Iterator[Check]:
+        """What is tried on one GPU after the other."""
+        for device in self._devices:
+            runs = [self._network(device, f"neural.cuda_graph={word}") for word in ("true", "false")]
+            yield promises.graph(f"CUDA graph on {device.name}", *runs)
+            self._tell(f"a step that does not fit {device.name}")
+            program = partial(_out_of_memory, device)
+            yield _checked(f"out of memory on {device.name}", DEFECT, program)
+            yield self._xgboost(device)
+
+    def _xgboost(self, device: Device) -> Check:
+        name = f"engine xgboost on {device.name}"
+        if not has_xgboost_with_cuda():
+            return not_tried(name, "it is not installed, or without CUDA")
+        self._tell(f"trees of the engine xgboost on {device.name}")
+        settings = (*_SMALL[:2], 'models=["trees"]', "repeats=1", "trees.engine=xgboost")
+        run = self._run(f"xgboost-{device.name}", [device], *settings)
+        return _checked(name, _LOG, partial(self._proof, run, "trees", 0, device))
+
+    def _network(self, device: Device, setting: str) -> Run:
+        """The default network alone on a device."""
+        self._tell(f"the default network with {setting} on {device.name}")
+        run = self._run(f"{setting}-{device.name}", [device], *_DEFAULT, *_ONE_NETWORK, setting)
+        self._default.append(run)
+        return run
 
     def _gangs(self) -> Iterator[Check]:
         """One network over all devices, in every way, against one device; and the speed between devices."""
@@ -125,7 +159,7 @@ class Examination:
         self._tell("one network on one device")
         only = (*_SMALL, *_ONE_NETWORK, "neural.precision=float32")
         single = self._run("single", self._devices[:1], *only)
-        for strategy in _STRATEGIES:
+        for strategy in (*(["dp"] if self._on_gpu else []), *_STRATEGIES):
             self._tell(f"one network over {count} devices by {strategy}")
             run = self._run(strategy, self._devices, *only, f"neural.strategy={strategy}")
             yield _checked(strategy, _LOG, partial(_against, run, single))
@@ -147,7 +181,7 @@ class Examination:
             str(self._folder / name), *(word for setting in settings for word in ("--set", setting)),
         ]  # fmt: skip
         _, why = _output(command, most_s, os.environ)
-        return Run(self._folder / name, why)
+        return Run(RunPaths(root=self._folder / name), why)
 
 
 def _checked(name: str, fix: str, find: Callable[[], str]) -> Check:
@@ -162,25 +196,13 @@ def _speed(trial: DoneTrial) -> str:
     return f"{trial.train_rows_per_s:,.0f} rows/s"
 
 
-def _planned_memory(run: Run) -> Check:
-    fits = (read_record(run.paths.trial(trial.name).fit, FitRecord) for trial in run.trials)
-    found = [
-        f"{gibibytes(fit.memory_plan.peak_bytes)} planned, {gibibytes(fit.peak_device_bytes)} measured"
-        for fit in fits
-        if fit.memory_plan and fit.peak_device_bytes
-    ]
-    if not found:
-        return warning("planned memory", "no network told its peak", _DEFECT)
-    return ok("planned memory", "; ".join(found))
-
-
 def _learned(run: Run) -> str:
     trial = run.trial("neural")
     _, curve = read_curve(run.paths.trial(trial.name).learning_curve)
     losses = [point.valid for point in curve if point.valid is not None]
     if not losses or min(losses) >= losses[0]:
         raise TrialError(f"{_speed(trial)}, but the loss did not fall")
-    return _speed(trial)
+    return f"{trial.device_proof.get('precision')}, {_speed(trial)}"
 
 
 def _against(run: Run, single: Run) -> str:
@@ -196,13 +218,27 @@ def _against(run: Run, single: Run) -> str:
 def all_reduce(devices: Sequence[Device]) -> dict[str, Any]:
     """What `sparkgpu.ops.doctor.all_reduce` measures with a rank on each device. Raises `TrialError`."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(len(devices))]
+    on_cpu = () if devices[0].kind == "cuda" else ("--cpu",)
+    return _answer([*launcher, "-m", "sparkgpu.ops.doctor.all_reduce", *on_cpu], devices)
+
+
+def _out_of_memory(device: Device) -> str:
+    """What `sparkgpu.ops.doctor.out_of_memory` found. Raises `TrialError`."""
+    found = _answer(["-m", "sparkgpu.ops.doctor.out_of_memory"], [device])
+    (whole, less), (before, after) = found["losses"], map(gibibytes, found["peaks"])
+    told = f"{after} of {before}; loss {less:.4f} of {whole:.4f}; {listed(found['notes']) or 'no note'}"
+    if not found["notes"] or abs(less - whole) > _EQUAL * abs(whole):
+        raise TrialError(told)
+    return told
+
+
+def _answer(program: Sequence[str], devices: Sequence[Device]) -> dict[str, Any]:
+    """The JSON object that a program prints last, which sees these devices alone. Raises `TrialError`."""
     environ = {
         "OMP_NUM_THREADS": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(device.visible for device in devices),
     }
-    on_cpu = () if devices[0].kind == "cuda" else ("--cpu",)
-    program = [*launcher, "-m", "sparkgpu.ops.doctor.all_reduce", *on_cpu]
     text, why = _output(program, _PROGRAM_S, {**os.environ, **environ})
     if why:
         raise TrialError(why)

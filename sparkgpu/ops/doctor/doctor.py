@@ -37,14 +37,14 @@ def examine(
             found.append(check)
         return tuple(found)
 
-    machine = find_machine()
-    seen = shown(machine_checks(machine, environ)) + shown(gpu_checks(find_gpus()))
+    machine, survey = find_machine(), find_gpus()
+    seen = shown(machine_checks(machine, environ)) + shown(gpu_checks(survey))
     seen += shown(iter([run_check(machine, environ)]))
     trained: tuple[Check, ...] = ()
     if deep is not None:
         devices = choose_devices(machine, gpus=deep.gpus, cpu_lanes=deep.cpu_lanes, environ=environ)
         with scratch_folder() as folder:
-            trained = shown(Examination(devices, folder, tell).checks())
+            trained = shown(Examination(devices, survey, folder, tell).checks())
     return DoctorReport(
         sparkgpu=__version__,
         at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
