@@ -12,11 +12,12 @@ import sys
 import time
 import traceback
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from sparkgpu.core.config.model_keys import NeuralConfig
@@ -32,6 +33,7 @@ from sparkgpu.core.table.schema import read_schema
 from sparkgpu.neural.engine import usable_device
 from sparkgpu.neural.launchers.gang import RECORD, REFUSED, SMALLER, read_trial
 from sparkgpu.neural.launchers.heartbeat import SLOW_WORK, Heartbeat, rank_file
+from sparkgpu.neural.launchers.store_watch import StoreWatch
 from sparkgpu.neural.strategies.base import RankPlace, Strategy
 from sparkgpu.neural.training.memory import NeedsSmallerBatches
 from sparkgpu.neural.training.precision import choose_precision
@@ -98,12 +100,13 @@ def main() -> None:
         if isinstance(error, NeedsSmallerBatches):
             write_json(attempt.parent / SMALLER, {"micro_rows": error.micro_rows, "note": error.note})
         lines = str(error).strip().splitlines()
-        write_json(
-            rank_file(attempt, rank, "error.json"),
-            {"message": f"{type(error).__name__}: {lines[0] if lines else 'no message'}", "at": time.time()},
-        )
-        _leave(1)
+        _fail(attempt, rank, f"{type(error).__name__}: {lines[0] if lines else 'no message'}")
     _leave(0)
+
+
+def _fail(attempt: Path, rank: int, message: str) -> None:
+    write_json(rank_file(attempt, rank, "error.json"), {"message": message, "at": time.time()})
+    _leave(1)
 
 
 def _redirect(log: Path) -> None:
@@ -119,16 +122,23 @@ def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool
     spec, lane, config = asked.spec, asked.lane, asked.parameters
     device = usable_device(lane, int(os.environ["LOCAL_RANK"]))
     torch.set_num_threads(lane.neural_threads)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    watch: StoreWatch | None = None
     if spec.strategy != "single":
-        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        join(config, device, _store(attempt, world_size, by_agent=by_agent), rank, world_size)
+        store = _store(attempt, world_size, by_agent=by_agent)
+        join(config, device, store, rank, world_size)
+        if by_agent:  # on one machine its launcher watches
+            store = PrefixStore("watch", store)
+            lost = partial(_fail, attempt, rank)
+            watch = StoreWatch(store, heartbeat, (rank, world_size), config.rank_timeout_s, lost)
+            watch.start()
     strategy = make_strategy(spec.strategy, config, device, lane.device_name)
     strategy.beat = heartbeat.beat
     strategy.slow_work = heartbeat.slow_work
     own = paths.lane(lane.index)
     events = EventWriter(own.events("neural"), own.phases("neural"))
     if not strategy.leads:  # only the leading rank reports for all
-        name = f"rank-{os.environ['RANK']}"
+        name = f"rank-{rank}"
         events = EventWriter(attempt / f"{name}.events.jsonl", attempt / f"{name}.phases.json")
     record = run_rank(
         Trial(schema=read_schema(paths), run=paths, events=events, scratch=attempt.parent, **dict(asked)),
@@ -136,6 +146,8 @@ def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool
         # A step of another shape is compiled anew, which takes as long as slow work.
         on_step=heartbeat.beat if config.compile else heartbeat.step,
     )
+    if watch is not None:
+        watch.stop()
     # The group is not destroyed: that may wait for ranks that have ended, and this process ends now anyway.
     if record is not None:
         write_json(attempt.parent / RECORD, record)

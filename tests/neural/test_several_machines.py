@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from planted import Outcome, plant
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.host.rank_command import LAUNCHER
 from sparkgpu.core.host.reservations import reserved_ports
+from sparkgpu.neural.launchers.heartbeat import Sign
 
 pytestmark = pytest.mark.process
 
@@ -78,6 +80,24 @@ def test_a_rank_killed_on_the_second_machine_is_named_and_training_ends_with_the
     assert note.startswith("started again from the last checkpoint: rank 3 of 4 was killed (out of memory?)")
     for name, value in weights(one_gang).items():
         torch.testing.assert_close(weights(found)[name], value, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_a_rank_that_stops_on_the_second_machine_is_found_long_before_torchs_own_timeout(
+    table: Table, launcher: None
+) -> None:
+    began: list[float] = []
+
+    def stop(signs: list[Sign]) -> None:
+        time.sleep(2.0)  # until each has said that it trains
+        os.kill(signs[3].process, signal.SIGSTOP)
+        began.append(time.monotonic())
+
+    stopper = when_training(table[0].trial("stopped").gang, stop, ranks=4)
+    with pytest.raises(TrialError, match=r"stopped: rank 3 of 4 was killed"):
+        on_two(table, "stopped", rank_timeout_s=20.0, max_restarts=0, epochs=10_000)
+    stopper.join()
+    assert time.monotonic() - began[0] < 100  # torch's is 215 s
 
 
 def test_a_launcher_that_fails_is_quoted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import mmap
 import os
+import re
 import signal
 import struct
 import time
@@ -23,6 +24,9 @@ STACK_SIGNAL = signal.SIGUSR2
 
 SLOW_WORK = 10
 """Reading, saving and predicting may take this many times as long as a step."""
+
+WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
+"""The innermost position of a rank that waits for another one."""
 
 Kind = Literal["heartbeat", "stack", "done", "error.json", "ended"]
 _LAYOUT = struct.Struct("<q?qd")  # of a `Sign`
@@ -54,6 +58,11 @@ class Heartbeat:
         self._last_stack = rank_file(folder, rank, "ended").open("w", encoding="utf-8")
         faulthandler.register(signal.SIGTERM, file=self._last_stack, all_threads=False, chain=True)
         self.beat()
+
+    @property
+    def state(self) -> tuple[int, bool]:
+        """Its beats so far, and whether it trains."""
+        return self._beats, self._is_training
 
     def beat(self) -> None:
         self._beats += 1

@@ -8,7 +8,6 @@ run's scratch folder, so no port is open for that.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -22,13 +21,12 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.neural.launchers.gang import last_output, rank_arguments, train_in_attempts
-from sparkgpu.neural.launchers.heartbeat import SLOW_WORK, STACK_SIGNAL, Sign, rank_file, read_sign
+from sparkgpu.neural.launchers.heartbeat import SLOW_WORK, STACK_SIGNAL, WAITING, Sign, rank_file, read_sign
 from sparkgpu.trials.engine import NeuralTrial
 
 _LOOK_EVERY_S = 0.1
 _STACK_S = 2.0  # a living rank writes its stack within milliseconds
 _RENDEZVOUS_S = 60
-_WAITING = re.compile(r"[/\\]torch[/\\](distributed|autograd|nn[/\\]parallel)[/\\]|checkpoint")
 
 
 def train_locally(trial: NeuralTrial) -> FitRecord:
@@ -124,7 +122,7 @@ class _Watcher(threading.Thread):
         if silent:
             return min(silent, key=lambda rank: signs[rank].beats), "and does not answer (stopped?)"
         tops = {rank: _top_frame(stack) for rank, stack in stacks.items()}
-        busy = [rank for rank, top in tops.items() if not _WAITING.search(top)]
+        busy = [rank for rank, top in tops.items() if not WAITING.search(top)]
         rank = min(busy or signs, key=lambda rank: signs[rank].beats)
         return rank, f"it is at {tops[rank]}"
 

@@ -1,8 +1,8 @@
 """Runs one trial as a gang of ranks on several machines, started by the launcher in the environment.
 
 In each attempt the launcher runs one torchrun on each machine. This process cannot see processes on other
-machines: the process group's timeout ends a rank that hangs, and the files of the ranks in the trial's
-folder, which all machines must share, show who was at fault.
+machines: the ranks watch each other (`store_watch`), and their files in the trial's folder, which all
+machines must share, show who was at fault.
 """
 
 from __future__ import annotations
