@@ -73,8 +73,10 @@ def plan_memory(
     eval_rows = min(_MOST_CHUNK, max(evaluated_rows, _LEAST_CHUNK))
     if captures and 2 * step_bytes <= free:
         free -= step_bytes
-    while (eval_bytes := shadow.evaluation(eval_rows)) > free and eval_rows > _LEAST_CHUNK:
-        eval_rows //= 2
+    while (eval_bytes := shadow.evaluation(eval_rows)) > free:
+        if eval_rows == 1:
+            raise TrialError(TOO_LARGE)
+        eval_rows = -(-eval_rows // 2)
     return MemoryRecord(
         budget_bytes=budget_bytes,
         beside_bytes=beside_bytes,

@@ -28,7 +28,7 @@ from sparkgpu.neural.nets.network import build_net, find_network, input_shape
 from sparkgpu.neural.preprocess import NumericTransform
 from sparkgpu.neural.rows.resident import raw_tensors
 from sparkgpu.neural.strategies.base import eval_rows
-from sparkgpu.neural.training.memory import halved, is_out_of_memory, release
+from sparkgpu.neural.training.memory import in_chunks
 from sparkgpu.neural.training.objective import Objective
 
 _FORMAT = 5
@@ -65,21 +65,13 @@ class TabularModel(nn.Module):
         if self.training:
             self.eval()
         device = self.transform.knots_FQ.device
-        size, begin = self._chunk_rows or eval_rows(device), 0
-        parts: list[Tensor] = []
+        size, count = self._chunk_rows or eval_rows(device), len(rows.row_id_N)
+
+        def predicted(part: slice) -> Tensor:
+            return self(*raw_tensors(rows.part(part), device)).cpu()  # type: ignore[no-any-return]
+
         with torch.no_grad():
-            while begin < len(rows.row_id_N) or not parts:
-                part = rows.part(slice(begin, begin + size))
-                try:
-                    parts.append(self(*raw_tensors(part, device)).cpu())
-                except RuntimeError as error:
-                    if not is_out_of_memory(error):
-                        raise
-                else:
-                    begin += size
-                    continue
-                release(device)
-                size = halved(min(size, len(part.row_id_N)))
+            parts = list(in_chunks(predicted, count, size, device))
         values: NDArray[np.float64] = torch.cat(parts).numpy()
         return values
 

@@ -25,8 +25,9 @@ from sparkgpu.core.rundir.events import EventWriter
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import read_predictions
-from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.neural.in_context import engine
 from sparkgpu.runs.provenance import check_engines
 from sparkgpu.trials.engine import Platform, Trial, load_fitted, make_engine
 
@@ -55,7 +56,10 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def fit(paths: RunPaths, schema: TableSchema, checkpoint: Path | None, **settings: int) -> FitRecord:
+def fit(
+    paths: RunPaths, schema: TableSchema, checkpoint: Path | None,
+    own: engine.InContextEngine | None = None, *, until: float | None = None, **settings: int,
+) -> FitRecord:  # fmt: skip
     spec = TrialSpec(name="tabicl-s7", model="tabicl", engine="tabicl", seed=7, fold=None, lane=0, gang=(0,))
     lane = paths.lane(0)
     asked = {"rows": 10_000, "columns": 100, "estimators": 2, **settings}
@@ -69,9 +73,109 @@ def fit(paths: RunPaths, schema: TableSchema, checkpoint: Path | None, **setting
         lane=lane_on("cpu"),
         events=EventWriter(lane.events("neural"), lane.phases("neural")),
         scratch=paths.root,
+        until=until,
     )
-    found: FitRecord = make_engine("tabicl", Platform()).run(trial)
+    found: FitRecord = (own or make_engine("tabicl", Platform())).run(trial)
     return found
+
+
+class Nearest(engine.InContextEngine):
+    """A model of the tests' own: a row has the label of the nearest row that it reads, in each view."""
+
+    most_rows, chunks = 10**9, list[int]()
+
+    def weights(self, context: engine.Context, checkpoint: str | None) -> engine.Weights:
+        assert checkpoint is not None
+        return engine.Weights(file=Path(checkpoint), described="none")
+
+    @staticmethod
+    def read(context: engine.Context, weights: Path, device: str) -> engine.Reader:
+        known_NX = np.nan_to_num(context.x_NX)
+
+        def predict(x_NX: np.ndarray) -> np.ndarray:
+            if len(x_NX) > Nearest.most_rows:
+                raise RuntimeError("Failed at the least batch. Error: CUDA out of memory. Tried to allocate")
+            Nearest.chunks.append(len(x_NX))
+            distance_NN = np.abs(np.nan_to_num(x_NX)[:, None] - known_NX[None]).sum(2)
+            found: np.ndarray = context.label_N[distance_NN.argmin(1)].astype(float)
+            return found
+
+        return engine.Reader(predict=predict)
+
+
+def near(folder: Path, monkeypatch: pytest.MonkeyPatch, *, until: float | None = None,
+         budget: int | None = None, **settings: int) -> tuple[FitRecord, np.ndarray]:  # fmt: skip
+    """A trial of `Nearest`, on the CPU; with `budget` as on a GPU with so many bytes for it."""
+    monkeypatch.setattr(engine, "_device", lambda trial: (torch.device("cpu"), budget))
+    monkeypatch.setattr(Nearest, "chunks", [])
+    paths, schema = plant(folder, "regression", rows=2_000)
+    record = fit(paths, schema, paths.schema, Nearest(Platform()), until=until, **settings)
+    return record, read_predictions(paths.trial("tabicl-s7").predictions, schema)["test"][1]
+
+
+def test_a_gpu_bounds_the_rows_that_are_read_and_those_that_are_predicted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = near(tmp_path / "ample", monkeypatch, budget=2**30)
+    assert (whole.train_rows, whole.notes, Nearest.chunks) == (1_200, (), [800])
+    less, _ = near(tmp_path / "tight", monkeypatch, budget=800 * Nearest.row_bytes)
+    assert (less.train_rows, Nearest.chunks) == (300, [500, 300])
+    assert less.notes == ("it reads 300 of the 1,200 training rows, drawn at random",)
+    plan = less.memory_plan
+    assert plan is not None and plan.peak_bytes == plan.budget_bytes and plan.eval_rows == 500
+
+
+def test_rows_that_do_not_fit_at_once_are_halved_and_predicted_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole = near(tmp_path / "ample", monkeypatch)
+    monkeypatch.setattr(Nearest, "most_rows", 300)
+    _, found = near(tmp_path / "tight", monkeypatch)
+    assert Nearest.chunks == [200] * 4 and np.array_equal(found, whole)
+    monkeypatch.setattr(Nearest, "most_rows", 0)
+    with pytest.raises(TrialError, match="one row at a time: lower the rows or columns that it reads, or"):
+        near(tmp_path / "none", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("share", "views", "rows", "notes"),
+    [
+        (1.5, 8, 1_200, ()),
+        (0.4, 3, 1_200, ("the time limit left 3 of its 8 views",)),
+        (0.07, 1, 672, ("the time limit left 1 of its 8 views",)),
+        (0.0, 1, 500, ("the time limit left 1 of its 8 views",)),
+    ],
+)
+def test_a_short_time_leaves_fewer_views_and_then_fewer_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, views: int, rows: int, notes: tuple[str]
+) -> None:
+    monkeypatch.setattr(engine, "_share_in_time", lambda *_: share)
+    record, _ = near(tmp_path, monkeypatch, until=1.0, estimators=8)
+    assert (record.train_rows, record.out_of_time) == (rows, share < 1)
+    assert record.notes[: len(notes)] == notes
+    saved = json.loads((tmp_path / "trials" / "tabicl-s7" / "model.json").read_text())
+    assert saved["estimators"] == views
+
+
+def test_the_time_that_all_rows_take_follows_from_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(engine.time, "monotonic", lambda: clock[0])
+
+    def predict(x_NX: np.ndarray) -> np.ndarray:
+        clock[0] += 1e-3 * (1_000 + len(x_NX))  # the context, and then the rows
+        return np.zeros(len(x_NX))
+
+    model = engine.ContextModel(
+        reader=engine.Reader(predict=predict), device=torch.device("cpu"), rows_at_once=2_000,
+        columns_X=np.arange(1), classes_P=None, num_classes=0,
+    )  # fmt: skip
+    rows = Rows(
+        row_id_N=np.arange(4_000), numeric_NF=np.zeros((4_000, 1), np.float32),
+        codes_NK=np.zeros((4_000, 0), np.int32), label_N=np.zeros(4_000), weight_N=None,
+    )  # fmt: skip
+    # A second and a half for the few, two times the context and all rows for the rest.
+    assert engine._share_in_time(model, rows, 1_000, until=1.5 + 1.3 * 6.0) == pytest.approx(1.0)
+    assert engine._share_in_time(model, rows, 1_000, until=clock[0]) == 0.0
 
 
 @needs_tabicl

@@ -45,6 +45,7 @@ CASES = [
     ("realmlp", "best", 1_000_000, 1_000, 8),
     ("resnet", "best", 100_000, 1_000, 8),
     ("modernnca", "best", 100_000, 30, 8),
+    pytest.param("modernnca", "best", 100_000, 200, 8, marks=pytest.mark.slow),
 ]
 
 
@@ -74,6 +75,7 @@ def test_less_memory_means_smaller_micro_batches_and_chunks_and_at_last_a_refusa
     ample, tight = planned(8 * GIB), planned(90 * 2**20)
     assert (ample.micro_rows, ample.eval_rows) == (512, 20_000)
     assert tight.micro_rows < 512 and tight.eval_rows < 20_000
+    assert tight.peak_bytes <= tight.budget_bytes
     with pytest.raises(TrialError, match="the network and its optimizer do not fit the device's memory"):
         planned(5 * 2**20)
 

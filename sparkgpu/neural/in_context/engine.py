@@ -2,7 +2,8 @@
 
 To train is to keep rows and weights. A trial then loads what it kept, and predicts with that. Its files are
 ``model.json`` (columns, views, seed), ``model.npz`` (the rows) and the weights; none runs code when it is
-loaded. Limits: row weights do not count; a prediction reads the whole context again.
+loaded. Limits: row weights do not count; a prediction reads the whole context again. On a GPU rows are bound
+by its memory, and where the time is short there are fewer views, and then fewer rows.
 
 N rows, X columns: first the numeric ones, NaN for missing, then the codes of categories, -1 for missing.
 C classes.
@@ -28,15 +29,19 @@ from sparkgpu.core.host.processes import peak_resident_bytes
 from sparkgpu.core.plan.gpu_memory import network_budget
 from sparkgpu.core.rundir.curve import curve_as_csv
 from sparkgpu.core.rundir.files import read_json, write_json, write_text
-from sparkgpu.core.rundir.records import FitRecord, SavedModelRecord
+from sparkgpu.core.rundir.records import FitRecord, MemoryRecord, SavedModelRecord
 from sparkgpu.core.table.predictions import write_predictions
 from sparkgpu.core.table.rows import Rows, joined, read_rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.neural.engine import usable_device
+from sparkgpu.neural.training.memory import in_chunks
 from sparkgpu.trials.engine import ContextTrial, Model, Platform
 
 _FORMAT = 1
 _ROWS_AT_ONCE = 20_000  # to predict: each time the context is read again
+_LEAST_ROWS = 500  # at once, of the context, and to see how long it takes
+_SPARE = 1.3
+_WAY_OUT = "lower the rows or columns that it reads, or train it on the CPU."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,9 @@ class Weights:
 class InContextEngine(ABC):
     """An engine (`sparkgpu.trials.engine.Engine`) around one in-context model."""
 
+    row_bytes = 2**15
+    """At most what a row, of the context or to predict, takes on a GPU while all are read together."""
+
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
 
@@ -88,32 +96,55 @@ class InContextEngine(ABC):
     def run(self, trial: ContextTrial) -> FitRecord:
         """As the protocol says; the model that predicts is the one that was saved."""
         parameters, schema, events, folder = trial.parameters, trial.schema, trial.events, trial.paths.root
-        device = _device(trial)
+        device, budget = _device(trial)
         folder.mkdir(parents=True, exist_ok=True)
         with events.phase("reading the table", trial.name):
             train = read_rows(trial.run, schema, "train", fold=trial.spec.fold)
-        with events.phase("training", trial.name):
-            start = time.perf_counter()
-            random = np.random.default_rng(trial.spec.seed)
-            chosen_N = _rows(train, parameters.rows, random, is_regression=schema.task == "regression")
-            names = np.array([feature.name for feature in (*schema.numeric, *schema.categorical)])
-            order_X = random.permutation(len(names))[: parameters.columns]
-            columns_X = np.sort(order_X)
+            parts = [read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in ("valid", "test")]
+            rows = joined(parts)
+        names = np.array([feature.name for feature in (*schema.numeric, *schema.categorical)])
+        most, at_once = min(parameters.rows, len(train.row_id_N)), _ROWS_AT_ONCE
+        plan: MemoryRecord | None = None
+        notes: list[str] = []
+        if budget is not None:
+            most = max(min(most, budget // self.row_bytes - _LEAST_ROWS), 1)
+            at_once = min(max(budget // self.row_bytes - most, 1), _ROWS_AT_ONCE)
+            plan = MemoryRecord(
+                budget_bytes=budget, beside_bytes=trial.beside_bytes, table_bytes=most * self.row_bytes,
+                lasting_bytes=0, step_bytes=0, evaluation_bytes=at_once * self.row_bytes, micro_rows=0,
+                eval_rows=at_once,
+            )  # fmt: skip
+        random = np.random.default_rng(trial.spec.seed)
+        order_N = _order(train, random, is_regression=schema.task == "regression")
+        columns_X = np.sort(random.permutation(len(names))[: parameters.columns])
+
+        def prepared(most: int, estimators: int) -> tuple[Weights, ContextModel]:
+            chosen_N = np.sort(order_N[:most])
             context = Context(
                 x_NX=_matrix(train.part(chosen_N))[:, columns_X],
                 label_N=train.label_N[chosen_N],
                 is_regression=schema.task == "regression",
-                estimators=parameters.estimators,
+                estimators=estimators,
                 seed=trial.spec.seed,
             )
             weights = self.weights(context, parameters.checkpoint)
             _save(folder, context, names[columns_X].tolist(), weights.file)
-            model = self._loaded(folder, schema, str(device))
+            return weights, self._loaded(folder, schema, device, at_once)
+
+        with events.phase("training", trial.name):
+            start = time.perf_counter()
+            weights, model = prepared(most, parameters.estimators)
+            share = 1.0 if trial.until is None else _share_in_time(model, rows, most, trial.until)
+            if share < 1:
+                asked = parameters.estimators
+                estimators = max(1, int(asked * share))
+                most = max(int(most * min(1.0, share * asked / estimators)), min(most, _LEAST_ROWS))
+                notes.append(f"the time limit left {estimators} of its {asked} views")
+                weights, model = prepared(most, estimators)
             fit_s = time.perf_counter() - start
         with events.phase("predicting", trial.name):
             start = time.perf_counter()
-            parts = [read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in ("valid", "test")]
-            values = model.predict(joined(parts))
+            values = model.predict(rows)
             ends = np.cumsum([len(part.row_id_N) for part in parts])
             found = dict(zip(("valid", "test"), np.split(values, ends[:1]), strict=True))
             predict_s = time.perf_counter() - start
@@ -127,8 +158,8 @@ class InContextEngine(ABC):
             engine=trial.spec.engine,
             fit_s=fit_s,
             predict_s=predict_s,
-            train_rows=len(chosen_N),
-            train_rows_per_s=len(chosen_N) / fit_s,
+            train_rows=most,
+            train_rows_per_s=most / fit_s,
             peak_host_bytes=peak_resident_bytes(),
             peak_device_bytes=torch.cuda.max_memory_allocated(device) if on_gpu else None,
             best_iteration=1,
@@ -141,16 +172,18 @@ class InContextEngine(ABC):
             on_gpu=on_gpu,
             parameters=parameters.model_dump(mode="json"),
             saved_model=SavedModelRecord(rows=len(parts[1].row_id_N), largest_difference=0.0),
-            notes=(*_limits(chosen_N, columns_X, train, names), *model.reader.notes),
+            memory_plan=plan,
+            out_of_time=share < 1,
+            notes=(*notes, *_limits(most, columns_X, train, names), *model.reader.notes),
         )
 
     @classmethod
     def load(cls, folder: Path, schema: TableSchema) -> Model:
         """On the CPU, as every engine's."""
-        return cls._loaded(folder, schema, "cpu")
+        return cls._loaded(folder, schema, torch.device("cpu"), _ROWS_AT_ONCE)
 
     @classmethod
-    def _loaded(cls, folder: Path, schema: TableSchema, device: str) -> ContextModel:
+    def _loaded(cls, folder: Path, schema: TableSchema, device: torch.device, at_once: int) -> ContextModel:
         saved = read_json(folder / "model.json")
         if saved["format"] != _FORMAT:
             raise TrialError(
@@ -164,7 +197,9 @@ class InContextEngine(ABC):
             )  # fmt: skip
         names = [feature.name for feature in (*schema.numeric, *schema.categorical)]
         return ContextModel(
-            reader=cls.read(context, folder / saved["weights"], device),
+            reader=cls.read(context, folder / saved["weights"], str(device)),
+            device=device,
+            rows_at_once=at_once,
             columns_X=np.array([names.index(name) for name in saved["columns"]]),
             classes_P=None if context.is_regression else np.unique(context.label_N),
             num_classes=len(schema.classes),
@@ -176,14 +211,18 @@ class ContextModel:
     """A model with its context; `classes_P` are the classes that the context has, of `num_classes`."""
 
     reader: Reader
+    device: torch.device
+    rows_at_once: int
     columns_X: NDArray[np.int64]
     classes_P: NDArray[np.int64] | None
     num_classes: int
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         x_NX = _matrix(rows)[:, self.columns_X]
-        starts = range(0, max(len(x_NX), 1), _ROWS_AT_ONCE)
-        found = np.concatenate([self.reader.predict(x_NX[begin : begin + _ROWS_AT_ONCE]) for begin in starts])
+        parts = in_chunks(
+            lambda part: self.reader.predict(x_NX[part]), len(x_NX), self.rows_at_once, self.device, _WAY_OUT
+        )
+        found = np.concatenate(list(parts))
         if self.classes_P is None:
             return found
         values_NC = np.zeros((len(found), self.num_classes))
@@ -191,30 +230,42 @@ class ContextModel:
         return values_NC
 
 
-def _device(trial: ContextTrial) -> torch.device:
-    """The lane's device, if the engine can use it; of a GPU, tensors may take what the trees leave."""
+def _device(trial: ContextTrial) -> tuple[torch.device, int | None]:
+    """The lane's device, if the engine can use it, and the bytes of a GPU that the trees leave to tensors."""
     can_use_gpu = ENGINES.find(trial.spec.engine).on_gpu
     device = usable_device(trial.lane) if can_use_gpu else torch.device("cpu")
     torch.set_num_threads(trial.lane.neural_threads)
-    if device.type == "cuda":
-        _, total = torch.cuda.mem_get_info(device)
-        share = network_budget(total, trial.beside_bytes, trial.lane.used_bytes) / total
-        torch.cuda.set_per_process_memory_fraction(min(share, 1.0), device)
-        torch.cuda.reset_peak_memory_stats(device)
-    return device
+    if device.type != "cuda":
+        return device, None
+    _, total = torch.cuda.mem_get_info(device)
+    budget = network_budget(total, trial.beside_bytes, trial.lane.used_bytes)
+    torch.cuda.set_per_process_memory_fraction(min(budget / total, 1.0), device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return device, budget
+
+
+def _share_in_time(model: ContextModel, rows: Rows, context_rows: int, until: float) -> float:
+    """The part of the work of predicting all rows for which there is time, as a few rows show."""
+    some, whole = min(len(rows.row_id_N), _LEAST_ROWS), len(rows.row_id_N)
+    begin = time.monotonic()
+    model.predict(rows.part(slice(some)))
+    now = time.monotonic()
+    chunks = -(-whole // model.rows_at_once)
+    needed_s = (now - begin) * (chunks * context_rows + whole) / (context_rows + some)
+    return (until - now) / (_SPARE * needed_s) if until > now else 0.0
 
 
 def _matrix(rows: Rows) -> NDArray[np.float32]:
     return np.concatenate([rows.numeric_NF, rows.codes_NK.astype(np.float32)], axis=1)
 
 
-def _rows(train: Rows, most: int, random: np.random.Generator, *, is_regression: bool) -> NDArray[np.int64]:
-    """At most so many rows, drawn at random, but of each class at least one."""
+def _order(train: Rows, random: np.random.Generator, *, is_regression: bool) -> NDArray[np.int64]:
+    """The rows in the order in which they are taken: at random, but one of each class first."""
     order_N = random.permutation(len(train.row_id_N))
-    if not is_regression:
-        _, first_C = np.unique(train.label_N[order_N], return_index=True)
-        order_N = np.concatenate([order_N[first_C], np.delete(order_N, first_C)])
-    return np.sort(order_N[:most])
+    if is_regression:
+        return order_N
+    _, first_C = np.unique(train.label_N[order_N], return_index=True)
+    return np.concatenate([order_N[first_C], np.delete(order_N, first_C)])
 
 
 def _save(folder: Path, context: Context, columns: Sequence[str], weights: Path) -> None:
@@ -231,14 +282,10 @@ def _save(folder: Path, context: Context, columns: Sequence[str], weights: Path)
     )  # fmt: skip
 
 
-def _limits(
-    chosen_N: NDArray[np.int64], columns_X: NDArray[np.int64], train: Rows, names: NDArray[Any]
-) -> list[str]:
+def _limits(most: int, columns_X: NDArray[np.int64], train: Rows, names: NDArray[Any]) -> list[str]:
     notes = []
-    if len(chosen_N) < len(train.row_id_N):
-        notes.append(
-            f"it reads {len(chosen_N):,} of the {len(train.row_id_N):,} training rows, drawn at random"
-        )
+    if most < len(train.row_id_N):
+        notes.append(f"it reads {most:,} of the {len(train.row_id_N):,} training rows, drawn at random")
     if len(columns_X) < len(names):
         notes.append(f"it reads {len(columns_X):,} of the {len(names):,} columns, drawn at random")
     if train.weight_N is not None:

@@ -35,7 +35,7 @@ _FREQUENCY_STD = 0.04431360576139521
 _SHARE_LEFT_OUT = 0.5
 _MOST_DRAWN = 8_192
 _MOST_CANDIDATES = 100_000
-_MOST_PAIRS = 2**24  # of rows and candidates at once where nothing is learned
+_MOST_PAIRS = 2**24  # of rows and candidates, or their waves, at once where nothing is learned
 _LEAST = 1e-7  # as published: a class that no near candidate has
 _ALMOST_ZERO = 1e-30
 _NEVER = -1e9  # no infinity: a row may be the only candidate
@@ -205,9 +205,16 @@ class ModernNCA(TabularNet):
         assert isinstance(output, Neighbours)
         numeric_BG, codes_BK, *row_id = x
         places, *candidates = output.candidates()
-        candidate_SD, row_BD = self.hidden(*candidates), self.hidden(numeric_BG, codes_BK)
+        vectors = self.hidden if self.training or output.is_exported else self._vectors
+        candidate_SD, row_BD = vectors(*candidates), vectors(numeric_BG, codes_BK)
         out_BMC: Tensor = output(row_BD, candidate_SD, places, row_id[0] if row_id else None)
         return out_BMC
+
+    def _vectors(self, numeric_NG: Tensor, codes_NK: Tensor) -> Tensor:
+        """The vectors (N, D) of rows, in parts: all candidates at once would take tens of GiB."""
+        size = max(1, _MOST_PAIRS // (1 + 2 * _FREQUENCIES * numeric_NG.shape[1]))
+        parts = zip(*(torch.split(whole, size) for whole in (numeric_NG, codes_NK)), strict=True)
+        return torch.cat([self.hidden(*part) for part in parts])
 
 
 def build_modernnca(shape: InputShape, parameters: NeuralParameters) -> TabularNet:

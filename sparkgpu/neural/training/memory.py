@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 
 from sparkgpu.core.errors import TrialError
+
+T = TypeVar("T")
 
 _SHORT_S = 5.0
 _LOOK_EVERY_S = 0.1
@@ -55,20 +58,40 @@ def wait_for_room(device: torch.device, beat: Callable[[], None]) -> bool:
     return True
 
 
-TOO_LARGE = (
-    "the network and its optimizer do not fit the device's memory: lower neural.hidden, or spread it with "
-    'neural.strategy = "fsdp".'
-)
+_WAY_OUT = 'lower neural.hidden, or spread it with neural.strategy = "fsdp".'
+TOO_LARGE = f"the network and its optimizer do not fit the device's memory: {_WAY_OUT}"
 
 
-def halved(micro_rows: int) -> int:
+def halved(micro_rows: int, way_out: str = _WAY_OUT) -> int:
     """The next smaller micro-batch or chunk. Raises `TrialError` if a single row does not fit."""
     if micro_rows <= 1:
         raise TrialError(
-            "the network does not fit the device's memory, even with one row at a time: lower neural.hidden, "
-            'or spread it with neural.strategy = "fsdp".'
+            f"the network does not fit the device's memory, even with one row at a time: {way_out}"
         )
     return -(-micro_rows // 2)
+
+
+def in_chunks(
+    compute: Callable[[slice], T], rows: int, size: int, device: torch.device, way_out: str = _WAY_OUT
+) -> Iterator[T]:
+    """What `compute` makes of so many rows, `size` at once, or fewer from then on if memory runs out.
+
+    Without any rows it computes none, once. Raises `TrialError` if not even one fits.
+    """
+    begin, last = 0, max(rows, 1)
+    while begin < last:
+        part = slice(begin, begin + size)
+        try:
+            found = compute(part)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        else:
+            yield found
+            begin += size
+            continue
+        release(device)
+        size = halved(min(size, last - begin), way_out)
 
 
 class NeedsSmallerBatches(Exception):
