@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparkgpu.core.errors import TrialError
 from sparkgpu.neural.nets.network import TabularNet
+from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training import memory, optimizer, train
 
 FAILURE = "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -226,3 +227,27 @@ def test_a_real_lack_of_memory_is_survived(tmp_path: Path) -> None:
         "out of memory in epoch 1, step 1: micro-batches of 30000 rows from there on, the batch stays 65536"
     )
     assert found.accuracy() > 0.9  # on a CPU it comes to 0.95
+
+
+def test_a_network_that_does_not_even_reach_its_device_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(strategy: Strategy, net: TabularNet) -> torch.nn.Module:
+        raise torch.OutOfMemoryError(FAILURE)
+
+    monkeypatch.setattr(Strategy, "_placed", full)
+    with pytest.raises(TrialError, match="neural-s7: the network and its optimizer do not fit the device's"):
+        fit(*plant(tmp_path, "binary"), epochs=1)
+
+
+def test_the_time_of_a_validation_begins_after_the_steps_that_a_gpu_has_not_taken_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = []
+    for name in ("sum_over_parts", "mean_loss"):  # the first one waits for the device
+        own = getattr(Strategy, name)
+        monkeypatch.setattr(
+            Strategy, name, lambda *a, name=name, own=own, **k: order.append(name) or own(*a, **k)
+        )
+    fit(*plant(tmp_path, "binary"), epochs=2)
+    assert order == ["sum_over_parts", "mean_loss"] * 2

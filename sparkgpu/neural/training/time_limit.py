@@ -39,7 +39,6 @@ class TimeLimit:
         self._began = clock()
         self._row_s = 0.0
         self._steps = 0
-        self._agreed_at = self._began
         self._every = 1
         self.share = 0.0
         """The agreed share of the time that has passed; 1 or more at the end."""

@@ -127,18 +127,20 @@ class Training:
         return state
 
     def _validated(self) -> CurvePoint:
-        strategy = self.strategy
+        strategy, metric_of = self.strategy, self.strategy.objective.metric_of
+        # This waits for the steps that a GPU has not taken yet, whose time is none of the validation's.
+        train = metric_of(strategy.sum_over_parts(self._total) / self._seen_rows)
         begin = time.perf_counter()
         counts_errors = self.recipe.keeps_least_error and strategy.objective.task != "regression"
         valid, error = self._mean_loss(errors=counts_errors)
-        self.limit.validated(time.perf_counter() - begin)
-        metric_of = strategy.objective.metric_of
+        now = time.perf_counter()
+        self.limit.validated(now - begin)
         return CurvePoint(
             epoch=self._state.epoch + 1,
-            train=metric_of(strategy.sum_over_parts(self._total) / self._seen_rows),
+            train=train,
             valid=metric_of(valid),
             error=error,
-            elapsed_s=time.perf_counter() - self._start,
+            elapsed_s=now - self._start,
         )
 
     def _note_divergence(self, point: CurvePoint) -> None:

@@ -182,11 +182,11 @@ def _train(
     _start_at_rows(net, trial, fitted)
     if card is not None:
         config = card.plan_for(trial, fitted, strategy, net)
-    strategy.spread(net, fitted.objective)
-    if config.compile:
-        strategy.module.compile()
     plain = reason_against(strategy, config, card.plan if card is not None else None)
     try:
+        strategy.spread(net, fitted.objective)
+        if config.compile:
+            strategy.module.compile()
         run = Training(
             strategy=strategy,
             source=fitted.source,
@@ -212,7 +212,7 @@ def _train(
         raise
     except TrialError as error:
         raise TrialError(f"{trial.name}: {error}") from None
-    except RuntimeError as error:  # in the optimizer, or for the copy of the best weights
+    except RuntimeError as error:  # for the network, in the optimizer, or for the copy of the best weights
         if not is_out_of_memory(error):
             raise
         raise TrialError(f"{trial.name}: {TOO_LARGE}") from None
