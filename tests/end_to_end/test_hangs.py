@@ -139,7 +139,7 @@ LONG = (
 @pytest.mark.parametrize(
     ("branch", "phase", "process", "options"),
     [
-        ("trees", "reading the source", "worker", ()),
+        ("trees", "reading the source", "worker", ("--set", 'models=["trees"]')),
         pytest.param("trees", "handing the table to H2O", "java", (), marks=pytest.mark.slow),
         pytest.param("trees", "training", "worker", LONG, marks=pytest.mark.slow),
         pytest.param("neural", "training", "worker", LONG, marks=pytest.mark.slow),
