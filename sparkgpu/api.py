@@ -51,6 +51,7 @@ def run(
     time_limit: str | float | None = None,
     search: int | None = None,
     metric: str | None = None,
+    intervals: float | None = None,
     valid: Data = None,
     test: Data = None,
     config: str | Path | Mapping[str, Any] | None = None,
@@ -64,9 +65,10 @@ def run(
     exports Arrow; None is the built-in demo. `valid` and `test` are your own rows, in any of these forms.
     `also` names further models for the same rows, such as ``["lightgbm", "realmlp"]``, `time_limit` is the
     time for the whole run (``"10m"``, or seconds), `search` the number of settings to try for each model.
+    With `intervals` (0.9) predictions have intervals or sets of classes that hold the truth in that share.
     `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
-    the devices and the strategy may change.
+    the devices, the strategy and `intervals` may change.
 
     Raises `sparkgpu.core.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible;
     if a trial fails, the run returns with `exit_code` 5.
@@ -77,7 +79,7 @@ def run(
             target=target, task=task, cpu_lanes=cpu_lanes, repeats=repeats,
             gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
             strategy=strategy, preset=preset, also=also, time_limit=time_limit,
-            search=search, metric=metric,
+            search=search, metric=metric, intervals=intervals,
         )  # fmt: skip
         if isinstance(config, Mapping):
             options = {**dotted(config), **options}

@@ -31,10 +31,12 @@ from sparkgpu.core.config import toml
 from sparkgpu.core.config.keys import dotted
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.table.schema import Task
 from sparkgpu.predict.frames import as_reader
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.runs.frame_fit import fit_frame
+from sparkgpu.score import conformal
 from sparkgpu.trials.engine import Model
 
 __all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegressor"]
@@ -109,6 +111,14 @@ class _Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has 
             self._model = self._trained.loaded()
         return self._model
 
+    def _conformal(self) -> Conformal:
+        check_is_fitted(self, "n_iter_")
+        if self._trained.sure is None:
+            raise ConfigError(
+                'it was fitted without intervals; give config={"intervals": 0.9} and fit again.'
+            )
+        return self._trained.sure
+
     def _table(self, X: Any, *, fitting: bool) -> pa.Table:
         """X as a table; an array's columns are ``x0``, ``x1`` and so on."""
         if hasattr(X, "columns") or hasattr(X, "__arrow_c_stream__"):
@@ -161,6 +171,10 @@ class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
         found: NDArray[Any] = self.classes_[values.argmax(axis=1)]
         return found
 
+    def predict_set(self, X: Any) -> NDArray[np.bool_]:
+        """Which classes (N, C) the set of each row holds; needs ``config={"intervals": 0.9}``."""
+        return conformal.sets(self._conformal(), self._values(X))
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
@@ -173,6 +187,10 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Values (N,)."""
         return self._values(X)
+
+    def predict_interval(self, X: Any) -> NDArray[np.float64]:
+        """Lower and upper ends (N, 2); needs ``config={"intervals": 0.9}``."""
+        return conformal.intervals(self._conformal(), self._values(X))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

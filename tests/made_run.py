@@ -53,7 +53,8 @@ class MadeRun:
 
     def evaluated(self, root: Path, *, repeated: bool = False, weight: str | None = None,
                   balanced: bool = False, failed: Mapping[str, str] | None = None,
-                  decision: DecisionRule | None = None) -> Evaluation:  # fmt: skip
+                  decision: DecisionRule | None = None,
+                  coverage: float | None = None) -> Evaluation:  # fmt: skip
         """Write the run to `root`, with weighted rows, or with each row repeated as often as its weight."""
         paths = RunPaths(root=root)
         own_N = np.repeat(np.arange(self.rows), self.weight_N if repeated else 1)
@@ -82,7 +83,7 @@ class MadeRun:
         plan = self.plan = Plan(preset="fast", lanes=(lane,), trials=trials, reasons={})
         for name in failed or ():
             paths.trial(name).done.unlink()
-        return evaluate(paths, plan, schema, failed or {}, 7, {})
+        return evaluate(paths, plan, schema, failed or {}, 7, {}, coverage)
 
     def _leave_trial(
         self, paths: RunPaths, schema: TableSchema, name: str, row_id_N: np.ndarray, own_N: np.ndarray

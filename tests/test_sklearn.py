@@ -149,3 +149,17 @@ def test_importances_of_arrays_are_in_the_order_of_their_columns_and_networks_ha
         _ = TreesRegressor().feature_importances_
     with pytest.raises(AttributeError, match="permutation_importance"):
         _ = NeuralRegressor().feature_importances_
+
+
+def test_intervals_and_sets_hold_the_truth_of_new_rows_from_a_copy_too() -> None:
+    frame, y = people(3_000)
+    number_N = frame["age"] / 10 + np.random.default_rng(1).normal(size=3_000)
+    sure = {"intervals": 0.8, "trees.ntrees": 30}
+    trees = TreesRegressor(config=sure, random_state=0).fit(frame[:2000], number_N[:2000])
+    ends_N2 = pickle.loads(pickle.dumps(trees)).predict_interval(frame[2000:])
+    assert np.mean((ends_N2[:, 0] <= number_N[2000:]) & (number_N[2000:] <= ends_N2[:, 1])) > 0.72
+    classes = TreesClassifier(config=sure, random_state=0).fit(frame[:2000], y[:2000])
+    held_NC = classes.predict_set(frame[2000:])
+    assert held_NC[np.arange(1000), np.searchsorted(classes.classes_, y[2000:])].mean() > 0.72
+    with pytest.raises(ValueError, match=r'fitted without intervals; give config=\{"intervals": 0.9\}'):
+        TreesClassifier(config={"trees.ntrees": 2}).fit(frame, y).predict_set(frame)

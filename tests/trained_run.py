@@ -89,10 +89,11 @@ def train(
     paths: RunPaths,
     models: Mapping[str, tuple[str, Mapping[str, Any]]],
     trained: Callable[[TrialSpec], FitRecord] | None = None,
+    coverage: float | None = None,
 ) -> None:
     """Train `models`, by name an engine with its keys of a run, or take those that `trained` finds.
 
-    Probabilities are calibrated.
+    Probabilities are calibrated. With `coverage` the models have intervals or sets.
     """
     schema, events = read_schema(paths), EventWriter(paths.root / "trials.jsonl", paths.root / "phases.json")
     specs = {
@@ -120,5 +121,5 @@ def train(
     calibrates = bool(schema.classes)
     assert run_trials(plan, plan.trials, paths, events, trained or run_trial, calibrates=calibrates)
     events.close()
-    found = evaluate(paths, plan, schema, {}, 7, {})
+    found = evaluate(paths, plan, schema, {}, 7, {}, coverage)
     write_made_results(paths, schema, models=found.models, trials=found.trials, comparison=found.comparison)

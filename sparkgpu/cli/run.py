@@ -72,6 +72,13 @@ def run(
     test: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Your own test rows: a table like SOURCE.")
     ] = None,
+    intervals: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Give intervals (numbers) or sets of classes that hold the truth in this share of rows: .9",
+        ),
+    ] = None,
     config: ConfigFile = None,
     assignments: Assignments = None,
     mlflow: Annotated[
@@ -108,7 +115,7 @@ def run(
         source=source, valid=valid, test=test,
         target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
         strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
-        search=search, metric=metric,
+        search=search, metric=metric, intervals=intervals,
     )  # fmt: skip
     if resume:
         if config is not None:

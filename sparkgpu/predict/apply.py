@@ -162,7 +162,7 @@ def predict_source(
     own = [schema.target, *([schema.weight] if schema.weight else [])]
     columns = None if keep_columns else list(dict.fromkeys([*encoder.columns, *own]))
     rows, scored, start = 0, None, time.perf_counter()
-    with refusing_unreadable(found), PredictionFile(out, schema, model.decided) as file:
+    with refusing_unreadable(found), PredictionFile(out, model.columns) as file:
         for batch in filter(len, read(found, columns)):
             names = batch.schema.names
             if rows == 0:

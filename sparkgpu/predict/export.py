@@ -22,7 +22,7 @@ from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.export_formats import FORMATS, Format, Trained
 from sparkgpu.predict.exported_columns import means_of
-from sparkgpu.predict.members import decision_of, model_name, weights_of
+from sparkgpu.predict.members import decision_of, intervals_of, model_name, weights_of
 from sparkgpu.prepare.target_means import load_means
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import align
@@ -74,6 +74,8 @@ def notes_on(run_dir: str | Path, model: str, format: str) -> Iterator[str]:
         yield f"a MOJO gives probabilities at temperature 1; this run predicts at {by:.4f}."
     if decision := decision_of(results, name):
         yield f"the file gives probabilities; this run decides for {decision.in_words()}."
+    if intervals_of(results, name):
+        yield "the file holds no intervals or sets; sparkgpu predict, sparkgpu.load and MLflow give them."
 
 
 def _export_mlflow(paths: RunPaths, model: str, where: str, out: str | Path | None) -> Path:

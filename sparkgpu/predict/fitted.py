@@ -16,16 +16,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sparkgpu.core.errors import DataError
+from sparkgpu.core.errors import ConfigError, DataError
+from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import listed
 from sparkgpu.predict.frames import as_reader, batches
-from sparkgpu.predict.members import BEST, decision_of, model_name, weights_of
-from sparkgpu.predict.output import PREDICTION, prediction_columns, predictions, typed_classes
+from sparkgpu.predict.members import BEST, decision_of, intervals_of, model_name, weights_of
+from sparkgpu.predict.output import ENDS, PREDICTION, SET, prediction_columns, predictions, typed_classes
 from sparkgpu.prepare.encoding import Encoder, Findings
 from sparkgpu.prepare.target_means import load_means
+from sparkgpu.score import conformal
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.decision import decided
 from sparkgpu.trials.engine import Model, load_fitted
@@ -59,6 +61,7 @@ class FittedModel:
         self._encoder = Encoder(self.schema, load_means(paths.table, self.schema.features))
         self.members = weights_of(results, self.name)
         self._decision = decision_of(results, self.name)
+        self.intervals = intervals_of(results, self.name)
         self.threshold = self._decision.threshold if self._decision else None
         done = {trial.name: trial for trial in results.done()}
         self._models: list[tuple[float, float | None, Model]] = [
@@ -91,6 +94,9 @@ class FittedModel:
         found = [getattr(model, "note", None) for *_, model in self._models]
         if self._decision:
             found.append(f"predictions follow the run's decision: {self._decision.in_words()}")
+        if self.intervals:
+            share = f"{100 * self.intervals.coverage:g} %"
+            found.append(f"{self._sure} should hold the truth in {share} of rows like those of the run")
         return tuple(dict.fromkeys(note for note in found if note))
 
     def encoder(self) -> Encoder:
@@ -117,6 +123,39 @@ class FittedModel:
             raise AttributeError("a regression has no probabilities; use predict")
         return self._values(data)
 
+    def predict_interval(self, data: Any) -> NDArray[np.float64]:
+        """The lower and upper ends (N, 2) of the intervals of a regression, infinite where rows were too few.
+
+        Raises `ConfigError` for classes, and if the run has no intervals.
+        """
+        return conformal.intervals(self._conformal("predict_interval", classes=False), self._values(data))
+
+    def predict_set(self, data: Any) -> NDArray[np.bool_]:
+        """Which classes (N, C), in the order of `classes_`, the set of each row holds; none if it is empty.
+
+        Raises `ConfigError` for a regression, and if the run has no sets.
+        """
+        return conformal.sets(self._conformal("predict_set", classes=True), self._values(data))
+
+    def _conformal(self, asked: str, *, classes: bool) -> Conformal:
+        if classes != bool(self.schema.classes):
+            kind = "classes; use predict_set" if self.schema.classes else "numbers; use predict_interval"
+            raise ConfigError(f"{asked}: this model predicts {kind}.")
+        if self.intervals is None:
+            raise ConfigError(
+                f"{asked}: {self.name} has none. `sparkgpu run --resume --out {self.run_dir} --intervals .9` "
+                "gives them to the models of the run, but not to one of several trials of a model."
+            )
+        return self.intervals
+
+    @property
+    def _sure(self) -> str:
+        return SET if self.schema.classes else " to ".join(ENDS)
+
+    def columns(self, values: NDArray[np.float64]) -> dict[str, pa.Array]:
+        """The columns of a prediction from values (N,) or probabilities (N, C)."""
+        return predictions(self.schema, values, self.decided, self.intervals)
+
     def transform(self, frame: SparkDataFrame) -> SparkDataFrame:
         """A Spark DataFrame with the columns of the prediction added, computed on Spark's executors.
 
@@ -127,14 +166,18 @@ class FittedModel:
             kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
             raise DataError(f"transform takes a Spark DataFrame, not a {kind}; use predict for other frames.")
         self._encoder.check(frame.columns, "the DataFrame")
-        added = prediction_columns(self.schema)
+        added = prediction_columns(self.schema, self.intervals)
         taken = [name for name in frame.columns if name in added]
         if taken:
             raise DataError(f"the DataFrame has columns {listed(map(repr, taken))} already. Rename them.")
         kind = _SPARK_TYPES[self.classes_.dtype.kind] if self.schema.classes else "double"
-        schema = copy.deepcopy(frame.schema)
-        for name in added:
-            schema.add(name, kind if name == PREDICTION else "double")
+        kinds = {PREDICTION: kind, SET: {"type": "array", "elementType": kind, "containsNull": True}}
+        whole = frame.schema.jsonValue()  # pyspark is not imported here, and knows lists by a class or so
+        whole["fields"] += [
+            {"name": name, "type": kinds.get(name, "double"), "nullable": True, "metadata": {}}
+            for name in added
+        ]
+        schema = type(frame.schema).fromJson(whole)
         return frame.mapInArrow(partial(_predicted, str(self.run_dir), self.name), schema)
 
     def decided(self, probability_NC: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -179,7 +222,7 @@ def _predicted(run_dir: str, model: str, batches: Iterable[pa.RecordBatch]) -> I
     encoder = fitted.encoder()
     for batch in batches:
         values = fitted.values(batch, encoder)
-        added = predictions(fitted.schema, values, fitted.decided)
+        added = fitted.columns(values)
         names = [*batch.schema.names, *added]
         yield pa.RecordBatch.from_arrays([*batch.columns, *added.values()], names=names)
 

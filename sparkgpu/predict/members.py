@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.rundir.metrics_json import DecisionResult, ModelResult, Results
 from sparkgpu.core.words import listed, nearest
 
@@ -51,6 +52,12 @@ def decision_of(results: Results, name: str) -> DecisionResult | None:
     found = [model for model in results.models if model.name == name]
     found += [model for model in results.models if name in model.trials and model.weights is None]
     return found[0].decision if found else None
+
+
+def intervals_of(results: Results, name: str) -> Conformal | None:
+    """The intervals or sets of a model, or of the trial that alone makes a model; None without."""
+    found = [one for one in results.models if name == one.name or (one.trials == (name,) and not one.weights)]
+    return next((one.intervals.fitted for one in found if one.intervals), None)
 
 
 def _shares(model: ModelResult, weight: float) -> dict[str, float]:

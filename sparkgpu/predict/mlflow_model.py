@@ -27,7 +27,6 @@ from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
-from sparkgpu.predict.output import predictions
 from sparkgpu.prepare.columns import WHOLE_TYPES
 from sparkgpu.prepare.target_means import FOLDER as MEANS_FOLDER
 
@@ -59,9 +58,9 @@ def check_mlflow(uri: str = "") -> None:
 
 
 def predicted(model: FittedModel, frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns ``prediction`` and ``probability_<class>`` for the rows of `frame`."""
+    """The columns of ``sparkgpu predict`` for the rows of `frame`."""
     values = model.predict_proba(frame) if model.schema.classes else model.predict(frame)
-    found: pd.DataFrame = pa.table(predictions(model.schema, values, model.decided)).to_pandas()
+    found: pd.DataFrame = pa.table(model.columns(values)).to_pandas()
     return found
 
 
@@ -77,7 +76,7 @@ def save_model(run_dir: Path, model: str, folder: Path) -> None:
         mlflow.pyfunc.save_model(path=str(folder), **_arguments(fitted, Path(needed)))
     example = example_of(fitted)
     again = mlflow.pyfunc.load_model(str(folder)).predict(example)
-    names = [name for name in again.columns if name != "prediction"] or ["prediction"]
+    names = [name for name in again.columns if name.startswith("probability_")] or ["prediction"]
     difference = np.abs(again[names].to_numpy() - predicted(fitted, example)[names].to_numpy()).max()
     if not difference <= _TOLERANCE * max(1.0, float(np.abs(again[names].to_numpy()).max())):
         raise TrialError(f"{folder}: MLflow predicts other values with this model, by {difference:.1e}.")

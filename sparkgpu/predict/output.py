@@ -5,6 +5,7 @@ N rows, C classes.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,11 +20,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sparkgpu.core.errors import ConfigError, DataError
+from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import listed
 from sparkgpu.prepare.columns import BROKEN_TYPES, WHOLE_TYPES
+from sparkgpu.score import conformal
 
 PREDICTION = "prediction"
+ENDS, SET = ("lower", "upper"), "prediction_set"
 Decide = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 """Class codes (N,) of probabilities (N, C)."""
 _ENDINGS = (".parquet", ".csv")
@@ -43,19 +47,29 @@ def check_output(file: Path) -> None:
         raise ConfigError(f"--out {file}: you may not write in {file.parent}. Give another folder.")
 
 
-def prediction_columns(schema: TableSchema) -> tuple[str, ...]:
+def prediction_columns(schema: TableSchema, sure: Conformal | None = None) -> tuple[str, ...]:
     """The names of the columns that a prediction adds."""
-    return (PREDICTION, *(f"probability_{name}" for name in schema.classes))
+    added = () if sure is None else (SET,) if schema.classes else ENDS
+    return (PREDICTION, *(f"probability_{name}" for name in schema.classes), *added)
 
 
-def predictions(schema: TableSchema, values: NDArray[np.float64], decide: Decide) -> dict[str, pa.Array]:
+def predictions(
+    schema: TableSchema, values: NDArray[np.float64], decide: Decide, sure: Conformal | None = None
+) -> dict[str, pa.Array]:
     """The columns of a prediction from values (N,), or from probabilities (N, C) and their class codes."""
     if not schema.classes:
-        return {PREDICTION: pa.array(values, pa.float64())}
-    names = pa.array(typed_classes(schema).tolist())
-    likely_N = pa.DictionaryArray.from_arrays(pa.array(decide(values), pa.int32()), names)
-    columns = [likely_N.dictionary_decode(), *(pa.array(np.ascontiguousarray(one)) for one in values.T)]
-    return dict(zip(prediction_columns(schema), columns, strict=True))
+        ends = () if sure is None else conformal.intervals(sure, values).T
+        columns = [pa.array(np.ascontiguousarray(one), pa.float64()) for one in (values, *ends)]
+    else:
+        names = pa.array(typed_classes(schema).tolist())
+        likely_N = pa.DictionaryArray.from_arrays(pa.array(decide(values), pa.int32()), names)
+        columns = [likely_N.dictionary_decode(), *(pa.array(np.ascontiguousarray(one)) for one in values.T)]
+        if sure is not None:
+            held_NC = conformal.sets(sure, values)
+            starts = np.concatenate([[0], held_NC.sum(axis=1).cumsum()])
+            held = names.take(pa.array(np.nonzero(held_NC)[1]))
+            columns.append(pa.ListArray.from_arrays(pa.array(starts, pa.int32()), held))
+    return dict(zip(prediction_columns(schema, sure), columns, strict=True))
 
 
 def typed_classes(schema: TableSchema) -> NDArray[Any]:
@@ -76,10 +90,9 @@ def typed(texts: Iterable[str], kind: str | None) -> list[Any]:
 class PredictionFile:
     """The file of predictions; it gets its name when the block ends without an error."""
 
-    def __init__(self, file: Path, schema: TableSchema, decide: Decide) -> None:
+    def __init__(self, file: Path, columns: Callable[[NDArray[np.float64]], dict[str, pa.Array]]) -> None:
         self._file = file
-        self._schema = schema
-        self._decide = decide
+        self._columns = columns
         self._temporary = file.with_name(f".{file.name}.{os.getpid()}")
         self._written: pa.Schema | None = None
         self._writer: pq.ParquetWriter | pyarrow.csv.CSVWriter | None = None
@@ -102,7 +115,7 @@ class PredictionFile:
 
         Raises `DataError` if one of these has the name of a prediction's column.
         """
-        added = predictions(self._schema, values, self._decide)
+        added = self._columns(values)
         names, arrays = [*added], [*added.values()]
         if beside is not None:
             taken = [name for name in beside.schema.names if name in added]
@@ -123,7 +136,12 @@ class PredictionFile:
 
 
 def _without_formulas(column: pa.Array) -> pa.Array:
-    """Texts that a spreadsheet would run as formulas behind an apostrophe (OWASP, "CSV Injection")."""
+    """Texts that a spreadsheet would run as formulas behind an apostrophe (OWASP, "CSV Injection").
+
+    Lists, which CSV has not, become JSON.
+    """
+    if pa.types.is_list(column.type):
+        return pa.array([json.dumps(one, ensure_ascii=False) for one in column.to_pylist()])
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):

@@ -12,6 +12,7 @@ from sparkgpu.core.table.source import find_source
 from sparkgpu.core.words import clean
 from sparkgpu.predict.fitted import load
 from sparkgpu.predict.members import BEST
+from sparkgpu.predict.output import SET
 from sparkgpu.prepare.spark_source import open_table
 from sparkgpu.prepare.unreadable import refusing_unreadable
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def _predict_table(session: SparkSession, options: argparse.Namespace) -> None:
     from pyspark.errors import AnalysisException
+    from pyspark.sql.functions import to_json
 
     find_source(options.source)  # before the seconds of loading
     model = load(options.run_dir, options.model)
@@ -57,6 +59,8 @@ def _predict_table(session: SparkSession, options: argparse.Namespace) -> None:
     for note in notes:
         print(f"sparkgpu: note: {clean(note)}", file=sys.stderr)
     predicted = model.transform(table)
+    if options.format == "csv" and SET in predicted.columns:  # CSV has no lists
+        predicted = predicted.withColumn(SET, to_json(SET))
     try:
         with refusing_unreadable(found):
             # Only CSV knows a header.

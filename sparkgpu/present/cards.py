@@ -11,6 +11,7 @@ from pathlib import Path
 from sparkgpu.core.rundir.metrics_json import ModelResult
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.words import counted, metric_title, number_text
+from sparkgpu.present.leaderboard import percent_text
 from sparkgpu.present.sections import Inputs
 from sparkgpu.present.table_model import interval_cell
 from sparkgpu.score.calibration import calibration_error
@@ -76,6 +77,7 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
             ),
         ],
         "decides": model.decision.in_words() if model.decision else "",
+        "sure": _sure(model, bool(schema.classes)),
         "metrics": metrics,
         "segments": [
             (one.name, f"{one.rows:,}", number_text(one.loss), number_text(one.loss_elsewhere))
@@ -88,3 +90,13 @@ def _content(run: Inputs, model: ModelResult) -> dict[str, object]:
         "trials": trials,
         "columns": list(dict.fromkeys(feature.source for feature in schema.features)),
     }
+
+
+def _sure(model: ModelResult, classes: bool) -> str:
+    if (found := model.intervals) is None:
+        return ""
+    what = "sets of classes" if classes else "intervals"
+    return (
+        f"its {what} were to hold the truth in {percent_text(found.fitted.coverage)} of rows; in the test "
+        f"rows they do in {percent_text(found.test.coverage)}"
+    )

@@ -88,19 +88,7 @@ def judged_segments(
     labels = test.labels
     if not labels.counts().any():
         return {}
-    groupings = [
-        *(
-            segments.by_level(feature.title, BOOLEANS, np.nan_to_num(value_N, nan=-1).astype(int))
-            if feature.is_boolean
-            else segments.by_range(feature.title, value_N.astype(np.float64))
-            for feature, value_N in zip(schema.numeric, features.numeric_NF.T, strict=True)
-            if feature.means_of is None
-        ),
-        *(
-            segments.by_level(feature.title, feature.levels, features.codes_NK[:, place])
-            for place, feature in enumerate(schema.categorical)
-        ),
-    ]
+    groupings = segments.groupings_of(schema, features)
     return {
         model: segments.judged(
             schema.task, labels.label_N, test.values[model], groupings, weight_N=labels.weight_N

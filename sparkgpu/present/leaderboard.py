@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sparkgpu.core.rundir.intervals import Coverage
 from sparkgpu.core.rundir.metrics_json import DecisionResult, DoneTrial, ModelResult, Results
 from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
@@ -20,6 +21,8 @@ from sparkgpu.present.table_model import (
     number_cell,
     seconds_cell,
     table_of,
+    three_digits,
+    whole_cell,
 )
 from sparkgpu.score.compare import Interval
 from sparkgpu.score.metrics import best, greater_is_better, score
@@ -196,6 +199,51 @@ def decisions(found: Results) -> Table:
             "95 % interval": lambda pair: number_cell(pair[1].ci95[0], signed_interval(*pair[1].ci95)),
         },
     ).thin()
+
+
+def intervals(found: Results) -> Table:
+    """How often intervals or sets of each model hold the truth on the test rows, and how wide they are."""
+    made = [(model, model.intervals) for model in found.models if model.intervals and not model.only]
+    what = "sets" if found.data.classes else "intervals"
+    return table_of(
+        made,
+        {
+            what: lambda pair: pair[0].name,
+            "asked": lambda pair: number_cell(pair[1].fitted.coverage, percent_text),
+            "hold the truth, test": lambda pair: number_cell(pair[1].test.coverage, percent_text),
+            "95 % interval": lambda pair: percent_interval(pair[1].test),
+            _width(found): lambda pair: number_cell(pair[1].test.width, three_digits),
+            "empty": lambda pair: number_cell(pair[1].empty, percent_text),
+        },
+    ).thin()
+
+
+def short_groups(found: Results, model: str | None) -> Table:
+    """The groups of test rows in which intervals or sets of `model` hold the truth less often than asked."""
+    own = next((one.intervals for one in found.models if one.name == model), None)
+    return table_of(
+        own.short if own else (),
+        {
+            "rows with": lambda one: one.name,
+            "rows": lambda one: whole_cell(one.rows),
+            f"{model} holds the truth": lambda one: number_cell(one.coverage, percent_text),
+            "interval": percent_interval,
+            _width(found): lambda one: number_cell(one.width, three_digits),
+        },
+    )
+
+
+def _width(found: Results) -> str:
+    return "classes in a set" if found.data.classes else f"mean width, {found.data.target}"
+
+
+def percent_text(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def percent_interval(one: Coverage) -> Cell:
+    low, high = (100 * end for end in one.ci95)
+    return number_cell(low, f"{low:.1f} to {high:.1f} %")
 
 
 def given(found: Results) -> list[tuple[str, str]]:

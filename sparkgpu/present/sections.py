@@ -153,12 +153,15 @@ def _quality(run: Inputs) -> Content | None:
     pictures = draw(test, schema, results)
     several = schema.task == "multiclass"
     wide = [one for one in pictures if not schema.classes or one.name == "confusion_matrix"]
-    alike = agreement(test, schema, results)
+    alike, sure = agreement(test, schema, results), leaderboard.intervals(results)
     content: dict[str, object] = {
         "wide": wide,
         "pictures": [one for one in pictures if one not in wide],
         "confused": several and most_confused(test, schema, best_few(test, results)[0]),
         "decisions": leaderboard.decisions(results),
+        "intervals": sure,
+        "sets": bool(sure and schema.classes),
+        "short_groups": leaderboard.short_groups(results, results.comparison.leader),
         "thresholds": classes.thresholds(test, schema, results),
         "calibration": result_tables.calibration(results),
         "agreement": alike and scores.agreement_map(alike),

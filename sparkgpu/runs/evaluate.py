@@ -32,6 +32,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
+from sparkgpu.runs.intervals import with_intervals
 from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, comparable, compare_pairs, decide, gains, mix
 from sparkgpu.score import metrics
 from sparkgpu.score.calibration import scaled
@@ -84,8 +85,11 @@ def evaluate(
     failed: Mapping[str, str],
     seed: int,
     notes: Mapping[str, str],
+    coverage: float | None = None,
 ) -> Evaluation:
     """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials.
+
+    With `coverage`, each model gets intervals or sets that hold the truth in this share of rows.
 
     The predictions of one trial at a time are in memory, beside the mean of each model's.
     """
@@ -140,6 +144,8 @@ def evaluate(
             else model
             for model in models
         ]
+    if coverage is not None:
+        models = with_intervals(paths, schema, labels, pooled, models, coverage)
     samples = gpu_samples(paths, plan)
     finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}

@@ -164,7 +164,7 @@ _MAY_CHANGE = {
     "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
     "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s", "cluster.nodes",
     "cluster.interface", "cluster.infiniband", "cluster.p2p_level", "cluster.master", "cluster.spark",
-    "cluster.executors", "hang_after_s",
+    "cluster.executors", "hang_after_s", "intervals",
 }  # fmt: skip
 
 
@@ -188,8 +188,8 @@ def resumed_config(
     changed = {key for key, value in wanted.items() if value not in (default[key], known[key])}
     if refused := sorted(changed - _MAY_CHANGE):
         raise ConfigError(
-            f"--resume --out {out}: {refused[0]} cannot change in a resumed run; only devices and the "
-            "network's strategy can. Leave it out, or start a new run."
+            f"--resume --out {out}: {refused[0]} cannot change in a resumed run; only devices, the "
+            "network's strategy and intervals can. Leave it out, or start a new run."
         )
 
     def new(section: str) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def resumed_config(
     plan = read_record(paths.plan, Plan) if paths.plan.exists() else None
     return before.model_copy(
         update={
-            **({"hang_after_s": asked.hang_after_s} if "hang_after_s" in changed else {}),
+            **{key: wanted[key] for key in ("hang_after_s", "intervals") if key in changed},
             "devices": devices,
             "neural": neural,
             "cluster": cluster,

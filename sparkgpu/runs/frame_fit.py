@@ -22,10 +22,13 @@ from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.events import EventWriter
+from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.predictions import read_predictions
 from sparkgpu.core.table.schema import TableSchema, Task
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.prepare.frame_table import early_stop_split, frame_features, write_frame_table
+from sparkgpu.score.conformal import calibrated
 from sparkgpu.trials.engine import Model, Platform, Trial, load_fitted, make_engine
 from sparkgpu.trials.two_sizes import run_sizes
 
@@ -35,12 +38,13 @@ _FEW_ROWS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class FrameModel:
-    """A trained model as the bytes of its files, which can be copied and pickled."""
+    """A trained model as the bytes of its files, which can be copied and pickled; `sure` if asked."""
 
     engine: str
     schema: TableSchema
     files: Mapping[str, bytes]
     best_iteration: int
+    sure: Conformal | None = None
 
     def loaded(self) -> Model:
         with tempfile.TemporaryDirectory(prefix="sparkgpu-load-") as name:
@@ -107,4 +111,11 @@ def fit_frame(
         with closing(events):
             record = run_sizes(make_engine(engine, Platform()), trial)
         files = {file.name: file.read_bytes() for file in trial.paths.root.glob("model.*")}
-    return FrameModel(engine=engine, schema=schema, files=files, best_iteration=int(record.best_iteration))
+        valid_M, values = read_predictions(trial.paths.predictions, schema)["valid"]
+    sure = None
+    if config.intervals is not None:
+        own_M = None if weight_N is None else weight_N[valid_M]
+        sure = calibrated(task, config.intervals, label_N[valid_M], values, weight_N=own_M)
+    return FrameModel(
+        engine=engine, schema=schema, files=files, best_iteration=int(record.best_iteration), sure=sure
+    )

@@ -328,7 +328,9 @@ def _train(
         # At the same time, the workers close Spark and H2O.
         schema = read_schema(paths)
         with watch_self(config.hang_after_s or math.inf, paths.hang_log):
-            found = evaluate(paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes)
+            found = evaluate(
+                paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes, config.intervals
+            )
         scoring_s = time.perf_counter() - begin
     return Trained(
         outcome=outcome, schema=schema, found=found, scoring_s=scoring_s,

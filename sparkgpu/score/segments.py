@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparkgpu.core.table.rows import Rows
+from sparkgpu.core.table.schema import BOOLEANS, TableSchema
 from sparkgpu.core.words import value_text
 from sparkgpu.score.rows import FloatArray, Task, checked
 
@@ -63,19 +65,26 @@ def judged(
 
     `prediction` holds probabilities (N, C) or values (N,). Raises the errors of `rows.checked`.
     """
-    loss_N = checked(task, label_N, prediction, weight_N).loss_N()
-    counted_N = np.ones(len(loss_N)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
-    is_counted_N = counted_N > 0  # `checked` leaves out the others
+    loss_M = checked(task, label_N, prediction, weight_N).loss_N()  # which leaves out rows without weight
+    counted_N = np.ones(len(loss_M)) if weight_N is None else np.asarray(weight_N, dtype=np.float64)
+    return of_losses(loss_M, groupings, counted_N, root=task == "regression")
+
+
+def of_losses(
+    loss_M: FloatArray, groupings: Iterable[Grouping], weight_N: FloatArray, *, root: bool = False
+) -> tuple[Segment, ...]:
+    """As `judged`, of any loss of the M rows with a weight above 0; `root` shows means as their roots."""
+    is_counted_N = weight_N > 0
     found = [
         segment
         for grouping in groupings
-        for segment in _segments(grouping, is_counted_N, loss_N, counted_N[is_counted_N])
+        for segment in _segments(grouping, is_counted_N, loss_M, weight_N[is_counted_N])
     ]
     reach = NormalDist().inv_cdf(1 - (1 - _LEVEL) / (2 * max(len(found), 1)))
     segments = []
     for name, count, (mean, error), (mean_elsewhere, error_elsewhere) in found:
         shown = (mean, mean_elsewhere, max(mean - reach * error, 0.0), mean + reach * error)
-        loss, elsewhere, low, high = map(math.sqrt, shown) if task == "regression" else shown
+        loss, elsewhere, low, high = map(math.sqrt, shown) if root else shown
         gap = mean - mean_elsewhere - reach * math.hypot(error, error_elsewhere)
         segments.append(
             Segment(name=name, rows=count, loss=loss, loss_elsewhere=elsewhere, gap=gap, interval=(low, high))
@@ -110,6 +119,23 @@ def _mean(weight: float, weight_squares: float, total: float, squares: float) ->
     mean = total / weight
     variance = max(squares / weight - mean * mean, 0.0)
     return mean, math.sqrt(variance * weight_squares) / weight
+
+
+def groupings_of(schema: TableSchema, features: Rows) -> list[Grouping]:
+    """The rows by each feature that is a column of the user's."""
+    return [
+        *(
+            by_level(feature.title, BOOLEANS, np.nan_to_num(value_N, nan=-1).astype(int))
+            if feature.is_boolean
+            else by_range(feature.title, value_N.astype(np.float64))
+            for feature, value_N in zip(schema.numeric, features.numeric_NF.T, strict=True)
+            if feature.means_of is None
+        ),
+        *(
+            by_level(feature.title, feature.levels, features.codes_NK[:, place])
+            for place, feature in enumerate(schema.categorical)
+        ),
+    ]
 
 
 def by_level(title: str, levels: Sequence[str], code_N: NDArray[np.integer[Any]]) -> Grouping:

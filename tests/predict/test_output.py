@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from made_table import feature
 
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.predict.output import PredictionFile
+from sparkgpu.predict.output import PredictionFile, predictions
 
 TEXTS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2", "-1.5e3", "+.5", "@SUM(A1)", "\tx", "-", "plain", None]
 SAFE = ["'=1+1", "'+1+cmd|' /C calc'!A0", "-2", "-1.5e3", "+.5", "'@SUM(A1)", "'\tx", "'-", "plain", None]
@@ -24,7 +25,8 @@ def test_texts_that_a_spreadsheet_would_run_have_an_apostrophe_in_a_csv(
     schema = TableSchema.model_construct(classes=("=a", "b"), target_type="string", features=(feature("x"),))
     file = tmp_path / f"predicted.{ending}"
     rows = pa.record_batch({"=x": pa.array(TEXTS), "kind": pa.array(TEXTS).dictionary_encode()})
-    with PredictionFile(file, schema, lambda probability_NC: probability_NC.argmax(axis=1)) as written:
+    columns = partial(predictions, schema, decide=lambda probability_NC: probability_NC.argmax(axis=1))
+    with PredictionFile(file, columns) as written:
         written.write(np.tile([0.9, 0.1], (len(TEXTS), 1)), rows)
     read = pd.read_csv(file, dtype=str) if ending == "csv" else pd.read_parquet(file)
     for column in (name, "kind"):

@@ -46,6 +46,11 @@ def test_it_may_go_on_elsewhere(stopped: RunPaths) -> None:
     assert (found.devices.gpus, found.devices.cpu_lanes, found.neural.strategy) == (None, 4, "fsdp")
 
 
+def test_intervals_may_be_asked_for_later(stopped: RunPaths) -> None:
+    assert resumed_config(stopped.root, {}).intervals is None
+    assert resumed_config(stopped.root, {"intervals": 0.9}).intervals == 0.9
+
+
 def test_what_is_left_of_trees_that_began_on_a_gpu_can_grow_on_a_cpu(stopped: RunPaths) -> None:
     begun = config_io.load(options={"trees.tree_method": "gpu_hist", "trees.max_depth": 9})
     left = for_cpu(begun)
@@ -56,7 +61,7 @@ def test_what_is_left_of_trees_that_began_on_a_gpu_can_grow_on_a_cpu(stopped: Ru
 
 def test_another_run_is_refused(stopped: RunPaths) -> None:
     assert resumed_config(stopped.root, {"data.target": "y", "seed": 3}).seed == 3  # as it was begun
-    with pytest.raises(ConfigError, match=r"data\.target cannot change in a resumed run; only devices and"):
+    with pytest.raises(ConfigError, match=r"data\.target cannot change in a resumed run; only devices, the"):
         resumed_config(stopped.root, {"data.target": "z"})
     with pytest.raises(ConfigError, match=r"/none: it holds no run\.toml\. Give the folder of a run\."):
         resumed_config(stopped.root / "none", {})

@@ -251,7 +251,8 @@ class RunConfig(Section):
     probabilities are scaled by a temperature fitted on the validation rows (None: with more than two classes,
     whose models are compared by log loss). `metric` decides the search, the blend, the leader and the
     verdict, in place of the task's own. `search` is the number of settings to try for each model; the best
-    take part as models of their own. A worker that neither
+    take part as models of their own. `intervals` is the share of rows whose truth the models' intervals, or
+    sets of classes, should hold (None: they have none). A worker that neither
     reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
     """
 
@@ -263,6 +264,7 @@ class RunConfig(Section):
     calibrate: bool | None = None
     metric: str | None = None
     search: Annotated[int, Field(ge=2)] | None = None
+    intervals: Annotated[float, Field(ge=0.5, lt=1)] | None = None
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     prepare: PrepareConfig = PrepareConfig()

@@ -218,6 +218,7 @@ OPTIONS = {
     "time_limit": "time_limit",
     "search": "search",
     "metric": "metric",
+    "intervals": "intervals",
     "nodes": "cluster.nodes",
     "cpus_per_node": "slurm.cpus_per_node",
     "partition": "slurm.partition",

@@ -129,7 +129,7 @@ class Display:
     def finish(self, results: Results, paths: RunPaths) -> None:
         """Show what was found, and where the run lies."""
         # These load numpy, which the start of a run does not need.
-        from sparkgpu.present.leaderboard import all_metrics, decisions
+        from sparkgpu.present.leaderboard import all_metrics, decisions, intervals
         from sparkgpu.present.terminal.commands import print_table
 
         self.close()
@@ -149,6 +149,9 @@ class Display:
             self._console.print()
             print_table(self._console, decided)
             self._line("difference: the rule minus the most probable class, on the test rows", "dim")
+        if sure := intervals(results):
+            self._console.print()
+            print_table(self._console, sure)
         for caveat in results.comparison.caveats:
             self._line(f"note: {clean(caveat)}")
         for trial in results.failed:
