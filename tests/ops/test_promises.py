@@ -41,11 +41,14 @@ def examine(
     change: Change = lambda trial, fit: None,
     places: Callable[[str], str] = lambda uuid: uuid,
     answers: dict[str, object] | None = None,
+    ended: str = "",
 ) -> dict[str, Check]:
     """The checks where all programs are simulated: runs leave what they would leave on these GPUs."""
 
     def output(arguments: Sequence[str], most_s: float, environ: object) -> tuple[str, str]:
         words = list(arguments)
+        if ended:
+            return "", ended
         if "--out" not in words:
             program = words[-1].rpartition(".")[2]
             found = {
@@ -154,6 +157,12 @@ def test_what_a_run_left_refutes_its_promise(tmp_path: Path, monkeypatch: pytest
     ).as_markdown()
     assert "| planned memory | REFUTED | 2.0 GiB planned, 3.0 GiB measured" in page
     assert "| neural on lane 0 | proved |" in page and "| each MIG slice a lane | not tried |" in page
+
+
+def test_runs_that_leave_nothing_prove_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = examine(TWO, tmp_path / "two", monkeypatch, ended="no usable GPU")
+    assert {check.status for check in done.values()} == {"failure", "warning", "not tried"}
+    assert done["trees on lane 1"].found == done["out of memory on cuda:0"].found == "no usable GPU"
 
 
 def test_slices_are_lanes_and_no_gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

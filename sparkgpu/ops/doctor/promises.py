@@ -66,14 +66,10 @@ def own_card(run: Run, lane: int, device: Device) -> Check:
 
 def by_h2o(run: Run, lane: int, found: Check) -> Check:
     """The check of a lane's trees, refuted if another engine had to take the place of H2O's."""
-    if found.status != "ok" or (note := _replaced(run, lane)) is None:
+    if found.status != "ok" or (trial := run.trial("trees", lane)).engine == "h2o-xgboost":
         return found
-    return warning(found.name, f"{found.found}; {note}", "set trees.engine to xgboost: no run probes then")
-
-
-def _replaced(run: Run, lane: int) -> str | None:
-    trial = run.trial("trees", lane)
-    return None if trial.engine == "h2o-xgboost" else next(iter(trial.notes), trial.engine)
+    what = f"{found.found}; {next(iter(trial.notes), trial.engine)}"
+    return warning(found.name, what, "set trees.engine to xgboost: no run probes then")
 
 
 def first_use(run: Run, lanes: int) -> Check:
@@ -81,7 +77,9 @@ def first_use(run: Run, lanes: int) -> Check:
     name = "first use of H2O's library"
     took = [took_s for lane in range(lanes) if (took_s := run.phase_s(lane, "trees", PROBING)) is not None]
     if not took:
-        return not_tried(name, "H2O trained on such cards with this driver before")
+        return not_tried(
+            name, "no run probed: H2O trained on such cards with this driver before, or none began"
+        )
     return ok(name, f"{seconds_text(max(took))}, once for this driver and kind of card")
 
 
