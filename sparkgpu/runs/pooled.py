@@ -55,9 +55,8 @@ def comparable(pooled: Mapping[str, Pooled]) -> dict[str, Pooled]:
 def mix(schema: TableSchema, valid: Labels, pooled: Mapping[str, Pooled]) -> tuple[dict[str, float], Pooled]:
     """The blend of several models, with its weights from the validation rows.
 
-    There it is never worse than its best member, neither by the loss that its weights minimise nor by the
-    run's metric: a member that is better by the latter is taken alone. Models that do not help get
-    the weight 0.
+    The weights minimise the loss, whatever the run's metric is: by that, a member may be ahead of the blend
+    there, and then leads the run. Models that do not help get the weight 0.
     """
     task = schema.task
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
@@ -68,14 +67,6 @@ def mix(schema: TableSchema, valid: Labels, pooled: Mapping[str, Pooled]) -> tup
     weights = dict.fromkeys(members, 0.0) | blend.blend_weights(
         task, rows.label_N, kept, weight_N=rows.weight_N
     )
-    metric = metrics.primary(task, schema.metric)
-    values = {
-        name: _value(schema, rows, prediction)
-        for name, prediction in {"": blend.blend(members, weights), **members}.items()
-    }
-    first = metrics.best(metric, values)
-    if first and "" not in first:
-        weights = {name: float(name == first[0]) for name in members}
     mixed = Pooled(
         valid=blend.blend({name: found.valid for name, found in pooled.items()}, weights),
         test=blend.blend({name: found.test for name, found in pooled.items()}, weights),

@@ -19,6 +19,9 @@ NEGLIGIBLE = 1e-3
 """A smaller weight becomes 0: a model that adds nothing need not be deployed."""
 
 _FLAT = 1e-12  # mixtures with a smaller relative gain count as equal
+# Equal weights count as much as so many rows: what few rows seem to say about weights is mostly noise
+# (benchmarks/results/2026-11-25-seconds.md).
+_ROWS_OF_EQUAL_WEIGHTS = 300
 
 _FOLDS = 5
 _FEWEST_PER_FOLD = 20
@@ -34,24 +37,34 @@ def blend_weights(
     """Non-negative weights summing to one that minimise the mixture's log loss, or its squared error.
 
     ``predictions``: for each model, probabilities (N, C) or values (N,) of the same rows. Both objectives are
-    convex in the weights, so the result is the global minimum, and never worse than the best single model on
-    these rows. Equal models get equal weights; a single model gets 1.0. Keys keep their order. Raises the
-    errors of ``rows.checked``.
+    convex in the weights, so their minimum is global. Few rows move it towards equal weights, unless that
+    mixture's loss on these rows is above the least by more than its standard error. Equal models get equal
+    weights; a single model gets 1.0. Keys keep their order. Raises the errors of ``rows.checked``.
     """
     names = list(predictions)
     if len(names) == 1:
         return {names[0]: 1.0}
-    objective = _objective(task, label_N, predictions, weight_N)
+    column_NM, share_N, informative = _columns(task, label_N, predictions, weight_N)
+    objective = _objective(task, column_NM, share_N)
     found_M = _two(objective) if len(names) == 2 else _simplex(objective, len(names))
     found_M = np.where(found_M < NEGLIGIBLE, 0.0, found_M)
-    candidates = [np.full(len(names), 1 / len(names)), found_M / found_M.sum(), *np.eye(len(names))]
+    equal_M = np.full(len(names), 1 / len(names))
+    candidates = [equal_M, found_M / found_M.sum(), *np.eye(len(names))]
     # The first that is best up to rounding: equal shares if nothing can be gained, else the optimum.
     value_by_candidate = [objective(weight_M)[0] for weight_M in candidates]
     best = min(value_by_candidate)
     chosen = next(
         i for i, value in enumerate(value_by_candidate) if value <= best + _FLAT * max(abs(best), 1e-300)
     )
-    return dict(zip(names, candidates[chosen].tolist(), strict=True))
+    least_M = candidates[chosen]
+    own = informative / (informative + _ROWS_OF_EQUAL_WEIGHTS)
+    moved_M = own * least_M + (1 - own) * equal_M
+    moved_M = np.where(moved_M < NEGLIGIBLE, 0.0, moved_M)
+    moved_M /= moved_M.sum()
+    more_N = _losses(task, column_NM @ moved_M) - _losses(task, column_NM @ least_M)
+    more = float(share_N @ more_N)
+    error = float(np.sqrt(share_N**2 @ (more_N - more) ** 2))
+    return dict(zip(names, (moved_M if more <= error else least_M).tolist(), strict=True))
 
 
 def members_that_help(
@@ -114,8 +127,14 @@ def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> Float
     )
 
 
-def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_N: Any) -> Objective:
-    """The mean loss of a mixture (M,), scaled to about one, with its gradient (M,)."""
+def _columns(
+    task: Task, label_N: Any, predictions: Mapping[str, Any], weight_N: Any
+) -> tuple[FloatArray, FloatArray, float]:
+    """Each model's error or likelihood (N, M), the rows' shares (N,), and how many rows that is worth.
+
+    Rows of unequal weight are worth fewer (Kish, 1965), and so are those of classes of unequal size, since
+    the rows of the larger class say little.
+    """
     all_rows = [checked(task, label_N, prediction, weight_N) for prediction in predictions.values()]
     columns = [
         rows.prediction - rows.label_N if task == "regression" else rows.likelihood_N() for rows in all_rows
@@ -123,7 +142,20 @@ def _objective(task: Task, label_N: Any, predictions: Mapping[str, Any], weight_
     rows = all_rows[0]
     share_N = np.full(len(columns[0]), 1.0) if rows.weight_N is None else rows.weight_N
     share_N = share_N / share_N.sum()
-    column_NM = np.stack(columns, axis=1)
+    worth = 1 / float(share_N @ share_N)
+    if task != "regression":
+        of_class_C = np.bincount(rows.label_N.astype(np.int64), weights=share_N)
+        of_class_C = of_class_C[of_class_C > 0]
+        worth *= (1 - float(of_class_C @ of_class_C)) / max(1 - 1 / len(of_class_C), NEGLIGIBLE)
+    return np.stack(columns, axis=1), share_N, worth
+
+
+def _losses(task: Task, mixed_N: FloatArray) -> FloatArray:
+    return mixed_N**2 if task == "regression" else -np.log(mixed_N)
+
+
+def _objective(task: Task, column_NM: FloatArray, share_N: FloatArray) -> Objective:
+    """The mean loss of a mixture (M,), scaled to about one, with its gradient (M,)."""
     if task == "regression":
         # Weights sum to one: the mixture's error is the mixture of errors, a quadratic form in M x M.
         gram_MM = column_NM.T @ (share_N[:, None] * column_NM)

@@ -25,9 +25,10 @@ def classes(rng, num_rows, num_classes, num_models, step=0.2):
 def test_two_models_get_the_weights_that_a_fine_grid_finds(task, num_classes):
     label, predictions = classes(np.random.default_rng(1), 500, num_classes, 2)
     a, b = predictions.values()
+    many = {name: np.tile(found, (1000, 1)) for name, found in predictions.items()}
     grid = np.linspace(0, 1, 2001)
     loss = [-np.log((w * a + (1 - w) * b)[np.arange(500), label]).mean() for w in grid]
-    found = blend_weights(task, label, predictions)
+    found = blend_weights(task, np.tile(label, 1000), many)
     assert 0.05 < found["m0"] < 0.95  # an inner optimum, otherwise the grid proves nothing
     assert found["m0"] == pytest.approx(grid[np.argmin(loss)], abs=1e-3)
     assert sum(found.values()) == pytest.approx(1)
@@ -60,10 +61,34 @@ def test_three_models_get_the_best_point_of_the_simplex(task):
         (i / 50, j / 50, (50 - i - j) / 50) for i, j in itertools.product(range(51), repeat=2) if i + j <= 50
     ]
     best = min(grid, key=loss)
-    found = blend_weights(task, label, predictions)
+    many = {name: np.concatenate([found] * 1000) for name, found in predictions.items()}
+    found = blend_weights(task, np.tile(label, 1000), many)
     assert min(best) > 0
     assert list(found.values()) == pytest.approx(best, abs=0.03)
-    assert loss(list(found.values())) <= loss(best)
+    assert loss(list(found.values())) <= loss(best) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("num_rows", "least"), [(30, 0.45), (30_000, 0.0)])
+def test_few_rows_move_weights_little_from_equal_ones(num_rows, least):
+    rng = np.random.default_rng(6)
+    label = rng.normal(size=num_rows)
+    a = label + rng.normal(size=num_rows)
+    b = a + 0.3 * rng.normal(size=num_rows)  # adds noise alone
+    found = blend_weights("regression", label, {"a": a, "b": b})["b"]
+    assert least <= found < 0.5
+
+
+def test_rows_of_a_rare_class_say_as_much_as_there_are_of_them():
+    rng = np.random.default_rng(7)
+    weights = []
+    for share in (0.5, 0.01):
+        label = (rng.random(4000) < share).astype(int)
+        p = np.clip(share + 0.3 * share * (label - share) / (1 - share), 0.001, 0.999)
+        a = np.stack([1 - p, p], axis=1)
+        q = np.clip(p * np.exp(0.2 * rng.normal(size=4000)), 0.001, 0.999)
+        b = np.stack([1 - q, q], axis=1)
+        weights.append(blend_weights("binary", label, {"a": a, "b": b})["b"])
+    assert weights[0] < 0.05 < weights[1]
 
 
 @pytest.mark.parametrize("num_models", [2, 3])
