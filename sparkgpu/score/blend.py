@@ -44,7 +44,7 @@ def blend_weights(
     names = list(predictions)
     if len(names) == 1:
         return {names[0]: 1.0}
-    column_NM, share_N, informative = _columns(task, label_N, predictions, weight_N)
+    column_NM, share_N, count, scored_N = _columns(task, label_N, predictions, weight_N)
     objective = _objective(task, column_NM, share_N)
     found_M = _two(objective) if len(names) == 2 else _simplex(objective, len(names))
     found_M = np.where(found_M < NEGLIGIBLE, 0.0, found_M)
@@ -57,13 +57,14 @@ def blend_weights(
         i for i, value in enumerate(value_by_candidate) if value <= best + _FLAT * max(abs(best), 1e-300)
     )
     least_M = candidates[chosen]
-    own = informative / (informative + _ROWS_OF_EQUAL_WEIGHTS)
+    telling = count * _telling_share(task, scored_N, share_N)
+    own = telling / (telling + _ROWS_OF_EQUAL_WEIGHTS)
     moved_M = own * least_M + (1 - own) * equal_M
     moved_M = np.where(moved_M < NEGLIGIBLE, 0.0, moved_M)
     moved_M /= moved_M.sum()
     more_N = _losses(task, column_NM @ moved_M) - _losses(task, column_NM @ least_M)
     more = float(share_N @ more_N)
-    error = float(np.sqrt(share_N**2 @ (more_N - more) ** 2))
+    error = float(np.sqrt(share_N @ (more_N - more) ** 2 / count))
     return dict(zip(names, (moved_M if more <= error else least_M).tolist(), strict=True))
 
 
@@ -129,25 +130,31 @@ def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> Float
 
 def _columns(
     task: Task, label_N: Any, predictions: Mapping[str, Any], weight_N: Any
-) -> tuple[FloatArray, FloatArray, float]:
-    """Each model's error or likelihood (N, M), the rows' shares (N,), and how many rows that is worth.
+) -> tuple[FloatArray, FloatArray, float, FloatArray]:
+    """Each model's error or likelihood (N, M), shares and labels (N,) of the rows, and how many they count.
 
-    Rows of unequal weight are worth fewer (Kish, 1965), and so are those of classes of unequal size, since
-    the rows of the larger class say little.
+    A row of weight three counts as three rows.
     """
     all_rows = [checked(task, label_N, prediction, weight_N) for prediction in predictions.values()]
     columns = [
         rows.prediction - rows.label_N if task == "regression" else rows.likelihood_N() for rows in all_rows
     ]
     rows = all_rows[0]
-    share_N = np.full(len(columns[0]), 1.0) if rows.weight_N is None else rows.weight_N
-    share_N = share_N / share_N.sum()
-    worth = 1 / float(share_N @ share_N)
-    if task != "regression":
-        of_class_C = np.bincount(rows.label_N.astype(np.int64), weights=share_N)
-        of_class_C = of_class_C[of_class_C > 0]
-        worth *= (1 - float(of_class_C @ of_class_C)) / max(1 - 1 / len(of_class_C), NEGLIGIBLE)
-    return np.stack(columns, axis=1), share_N, worth
+    count_N = np.full(len(columns[0]), 1.0) if rows.weight_N is None else rows.weight_N
+    count = float(count_N.sum())
+    return np.stack(columns, axis=1), count_N / count, count, np.asarray(rows.label_N)
+
+
+def _telling_share(task: Task, label_N: Any, share_N: FloatArray) -> float:
+    """The share of rows that tell something of a model, since those of a much larger class tell little.
+
+    It is the Gini impurity of the classes, by that of as many classes of equal size.
+    """
+    if task == "regression":
+        return 1.0
+    of_class_C = np.bincount(label_N.astype(np.int64), weights=share_N)
+    of_class_C = of_class_C[of_class_C > 0]
+    return (1 - float(of_class_C @ of_class_C)) / max(1 - 1 / len(of_class_C), NEGLIGIBLE)
 
 
 def _losses(task: Task, mixed_N: FloatArray) -> FloatArray:
