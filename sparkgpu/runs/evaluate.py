@@ -257,6 +257,7 @@ def _done_trial(
     spec, fit = trial.spec, trial.fit
     _, points = read_curve(paths.trial(spec.name).learning_curve)
     most = points[-1].step if fit.out_of_time and points else fit.most_steps
+    anneals = fit.parameters.get("schedule", "constant") != "constant" and not fit.out_of_time
     note = notes.get(spec.name)
     found: dict[str, Any] = {"temperature": fit.temperature, "search": fit.search}
     return DoneTrial(
@@ -268,7 +269,7 @@ def _done_trial(
         metrics=trial.metrics,
         **fit.model_dump(include=_AS_FITTED),
         steps=points[-1].step if points else None,
-        still_improving=None if most is None else still_improving(points, most),
+        still_improving=None if most is None else still_improving(points, most, anneals=anneals),
         device_proof={**fit.device_proof, **nvml_proof(samples, plan, spec, fit)},
         notes=(*fit.notes, *([note] if note else [])),
     )

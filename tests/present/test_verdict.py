@@ -110,3 +110,4 @@ def test_training_that_still_gains_at_its_limit_is_told(
     values: list[float], most_steps: int, answer: bool
 ) -> None:
     assert still_improving(curve(*values), most_steps) is answer
+    assert not still_improving(curve(*values), most_steps, anneals=True)

@@ -51,11 +51,14 @@ def read_curve(path: Path) -> tuple[str, list[CurvePoint]]:
     return metric, points
 
 
-def still_improving(points: Sequence[CurvePoint], most_steps: int) -> bool:
+def still_improving(points: Sequence[CurvePoint], most_steps: int, *, anneals: bool = False) -> bool:
     """Whether training reached `most_steps` while the validation metric, a loss, was still falling.
 
-    That is so if its last tenth brought at least a tenth of a percent and at least one point of the curve.
+    That is so if its last tenth brought at least a tenth of a percent and at least one point of the curve. If
+    it `anneals`, its learning rate falls to nothing at `most_steps`, and then the last steps always gain.
     """
+    if anneals:
+        return False
     known = [(point.step, point.valid) for point in points if point.valid is not None]
     if len(known) < _FEWEST_POINTS or known[-1][0] < most_steps:
         return False
