@@ -216,7 +216,10 @@ def report(table: str, options: argparse.Namespace) -> None:
             command += ["--set", text]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     schema, results = read_schema(paths), read_results(paths)
-    rows = {split: read_rows(paths, schema, split) for split in ("train", "valid", "test")}
+    fold = {"train": 0, "valid": 0} if schema.folds else {}  # one fold's rows stop the others
+    rows = {
+        split: read_rows(paths, schema, split, fold=fold.get(split)) for split in ("train", "valid", "test")
+    }
     seed = results.trials[0].seed
     label_N = rows["test"].label_N
     shown = [results.comparison.metric, *(["accuracy"] if schema.classes else [])]

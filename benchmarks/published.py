@@ -68,7 +68,7 @@ def trained(name: str, preset: str, options: argparse.Namespace) -> Results:
         pq.write_table(table.append_column(SPLIT, pa.array(split_of(name, table.num_rows))), source)
         command = [
             sys.executable, "-m", "sparkgpu", "run", str(source), "--target", TARGETS[name], "--quiet",
-            "--preset", preset, "--seed", str(options.seed), "--out", str(paths.root),
+            "--preset", preset, "--set", f"seed={options.seed}", "--out", str(paths.root),
             "--set", "split.kind=column", "--set", f"split.column={SPLIT}",
         ]  # fmt: skip
         command += ["--time-limit", options.time_limit] if options.time_limit else []
