@@ -22,12 +22,11 @@ from sparkgpu.core.config.parameters import NeuralParameters, Parameters, TreesP
 from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.registry.networks import NETWORKS, Value
 from sparkgpu.core.config.values import Preset
-from sparkgpu.core.plan.tree_defaults import TableSize, tree_defaults
+from sparkgpu.core.plan.tree_defaults import FEW_ROWS, TableSize, tree_defaults
 from sparkgpu.core.plan.trials import base_model, free_keys
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig, ContextConfig)
 
-_FEW_ROWS = 10_000
 _MANY_ROWS = 100_000
 _SMALL_REGRESSION = 32_000  # training rows; on diamonds cosines and Muon win with 7,000 and lose with 38,000
 # Steps of TabM with preset "fast" on a smaller table without early stopping: 30 epochs are too few for tables
@@ -173,7 +172,7 @@ def neural_defaults(
         found |= network.on_many_rows
         if preset == "fast":
             found |= network.fast_on_many_rows
-    if preset == "fast" and train_rows < _FEW_ROWS:
+    if preset == "fast" and train_rows < FEW_ROWS:
         found |= network.fast_on_few_rows
     if preset == "balanced" and not device.startswith("cuda"):
         found |= network.balanced_on_cpu

@@ -27,7 +27,7 @@ _COMMON: dict[str, Value] = {
 _LEAVES = ((10_000, 31), (100_000, 63), (300_000, 127))
 _MOST_LEAVES = 255
 # With few rows, noise decides how fine trees may be, and nothing tells before how much of it there is.
-_FEW_ROWS = 10_000
+FEW_ROWS = 10_000
 # With fewer than 100,000 rows, longer chains of splits follow noise.
 _LEAFWISE_DEPTH = 8
 # With one tree per class, rounds are dear, and finer trees need fewer of them.
@@ -152,7 +152,7 @@ def _tries_smaller(config: TreesConfig, size: TableSize, grow_policy: str, *, is
     """Whether small trees are tried as well: where rows are few and the user left the trees' size open."""
     is_open = config.max_leaves is None and config.max_depth is None and config.ntrees is None
     grows = config.grow_policy or grow_policy
-    return size.train_rows < _FEW_ROWS and is_open and not is_wide and grows != "symmetric"
+    return size.train_rows < FEW_ROWS and is_open and not is_wide and grows != "symmetric"
 
 
 def round_s(size: TableSize, leaves: int, bins: int) -> float:
