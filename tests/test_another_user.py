@@ -34,7 +34,7 @@ while sleep .1; do
         ls "$run" && echo "listed $run"
         cat "$run"/lock "$run"/*/h2o-login && echo "read $run"
         mkfifo "$run/fifo" && echo "planted in $run"
-        ln -sfn "$1/precious" "$run" && echo "planted in $run"
+        ln -s "$1/precious" "$run/link" && echo "planted in $run"  # fails where the run just removed it
         mv "$run" "$run.moved" && echo "moved $run"
         rmdir "$run" && echo "removed $run"
     done
