@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FittedModel", "RunResult", "__version__", "compare", "load", "read_run", "run"]
+__all__ = ["FittedModel", "RunResult", "__version__", "compare", "load", "read_run", "refit", "run"]
 
 if TYPE_CHECKING:
-    from sparkgpu.api import run
+    from sparkgpu.api import refit, run
     from sparkgpu.predict.fitted import FittedModel, load
     from sparkgpu.present.frames import compare
     from sparkgpu.present.run_result import RunResult, read_run
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Load these names at first use, so that ``import sparkgpu`` needs no other package."""
-    if name == "run":
+    if name in ("run", "refit"):
         from sparkgpu import api
 
-        return api.run
+        return getattr(api, name)
     if name == "compare":
         from sparkgpu.present import frames
 

@@ -1,9 +1,10 @@
-"""The Python door: ``sparkgpu.run(data, target=...)``, in scripts and notebooks."""
+"""The Python door: ``sparkgpu.run(data, target=...)`` and ``sparkgpu.refit``, in scripts and notebooks."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,7 +78,7 @@ def run(
         options = keyed(
             source=source, valid=own_valid, test=own_test,
             target=target, task=task, cpu_lanes=cpu_lanes, repeats=repeats,
-            gpus=gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus],
+            gpus=_gpus(gpus),
             strategy=strategy, preset=preset, also=also, time_limit=time_limit,
             search=search, metric=metric, intervals=intervals,
         )  # fmt: skip
@@ -93,6 +94,43 @@ def run(
             )
     assert outcome.results is not None
     return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, results=outcome.results)
+
+
+def refit(
+    run_dir: str | Path,
+    *,
+    more: Data = None,
+    gpus: Literal["all"] | Sequence[int | str] | None = None,
+    cpu_lanes: int | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+) -> RunResult:
+    """Train the models of a finished run once more, on all of its rows; the same as ``sparkgpu refit``.
+
+    `more` are new rows with the target, in any of the forms of `run`. Settings and figures are those of the
+    run. The new run directory `out` (default: that of the run with ``-refit``) is a copy with new models.
+
+    Raises `sparkgpu.core.errors.SparkgpuError` (a ValueError) with a short message, and leaves no folder, if
+    a model cannot be trained again.
+    """
+    from sparkgpu.runs.refit import refit as train  # loads pyarrow, which a run does not need
+
+    with _as_source(more) as source, open_display(quiet) as display:
+        found = train(
+            run_dir,
+            display,
+            more=source,
+            gpus=_gpus(gpus),
+            cpu_lanes=cpu_lanes,
+            out=Path(out) if out else None,
+        )
+    for note in found.notes:
+        warnings.warn(note, stacklevel=2)
+    return RunResult(path=found.paths.root, exit_code=0, results=found.results)
+
+
+def _gpus(gpus: str | Sequence[int | str] | None) -> str | list[str] | None:
+    return gpus if gpus is None or isinstance(gpus, str) else [str(gpu) for gpu in gpus]
 
 
 def _title(data: Data, source: str | None) -> str | None:

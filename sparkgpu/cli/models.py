@@ -1,15 +1,16 @@
-"""``sparkgpu predict`` and ``export``: what was trained, applied and written for other programs."""
+"""``sparkgpu predict``, ``export`` and ``refit``: what was trained, applied, written and trained again."""
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sparkgpu.core.config.command_options import AsJson
+from sparkgpu.core.config.command_options import AsJson, CpuLanes, Gpus
 from sparkgpu.core.words import clean
 from sparkgpu.present.terminal.spool import say
 
@@ -76,4 +77,30 @@ def export(
     file, notes = str(write(run_dir, model, format, out)), list(notes_on(run_dir, model, format))
     typer.echo(json.dumps({"file": file, "format": format, "notes": notes}, indent=2) if as_json else file)
     for note in notes:
+        say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)
+
+
+def refit(
+    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    more: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="New rows, with the target, to train on as well.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The new run directory; without it, that of the run with -refit.")
+    ] = None,
+    gpus: Gpus = None,
+    cpu_lanes: CpuLanes = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the folder, notes and errors.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the models of a finished run once more, on all of its rows, with the settings that it found."""
+    from sparkgpu.present.terminal.display import open_display
+    from sparkgpu.runs.refit import refit as train
+
+    with redirect_stdout(sys.stderr) if as_json else nullcontext(), open_display(quiet) as display:
+        found = train(run_dir, display, more=more, out=out, gpus=gpus, cpu_lanes=cpu_lanes)
+    assert found.results.refit is not None
+    about = {"out": str(found.paths.root), **found.results.refit.model_dump(), "notes": found.notes}
+    typer.echo(json.dumps(about, indent=2) if as_json else found.paths.root)
+    for note in (found.results.refit.sentence, *found.notes):
         say(f"sparkgpu: note: {clean(note)}\n", sys.stderr)

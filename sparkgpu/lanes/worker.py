@@ -172,9 +172,9 @@ class Work:
         def run_trial(spec: TrialSpec) -> FitRecord:
             until = shares.begin(spec)
             if spec.settings:
-                record = searches().run(spec, resolved.of(spec.model), until)
+                record = searches().run(spec, resolved.of_trial(spec), until)
             else:
-                record = run_setting(spec, resolved.of(spec.model), until, None)
+                record = run_setting(spec, resolved.of_trial(spec), until, None)
             shares.end(spec)
             return record
 

@@ -133,7 +133,9 @@ def _find(paths: RunPaths, model: str, where: str) -> Trained:
 
 def _check(paths: RunPaths, trained: Trained, found: Format, file: Path) -> None:
     rows = read_rows(paths, trained.schema, "test")
-    kept = read_predictions(paths.trial(trained.trial.name).predictions, trained.schema)["test"]
+    trial = paths.trial(trained.trial.name)
+    file_kept = trial.refitted if trial.refitted.exists() else trial.predictions
+    kept = read_predictions(file_kept, trained.schema)["test"]
     expected = align(rows.row_id_N, *kept)[:_MOST_CHECKED]
     again = found.predict(file, trained, rows.part(slice(_MOST_CHECKED)))
     if trained.temperature > 1:  # which enlarges what a float32 near 1 lost, in the run or in the file

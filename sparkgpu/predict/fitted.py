@@ -55,6 +55,7 @@ class FittedModel:
         paths = RunPaths(root=Path(run_dir).expanduser().resolve())
         self.run_dir = paths.root
         results = finished_results(paths)
+        self._refit = results.refit
         self.name = model_name(results, model, str(run_dir))
         self.schema: TableSchema = read_schema(paths)
         self.task, self.target = self.schema.task, self.schema.target
@@ -92,6 +93,8 @@ class FittedModel:
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how this model is applied here."""
         found = [getattr(model, "note", None) for *_, model in self._models]
+        if self._refit:
+            found.append(self._refit.sentence)
         if self._decision:
             found.append(f"predictions follow the run's decision: {self._decision.in_words()}")
         if self.intervals:

@@ -29,8 +29,9 @@ from sparkgpu.core.errors import (
 )
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.plan.plan import Plan
-from sparkgpu.core.rundir.files import read_record, write_json, write_text
+from sparkgpu.core.rundir.files import read_optional, read_record, write_json, write_text
 from sparkgpu.core.rundir.lock import hold, owner_of, refuse_in_use
+from sparkgpu.core.rundir.metrics_json import Results
 from sparkgpu.core.rundir.paths import RunPaths, clear_unfinished, has_table, refuse_planted
 from sparkgpu.core.rundir.records import StopRecord
 from sparkgpu.core.table.demo import DEMO
@@ -182,6 +183,8 @@ def resumed_config(
     refuse_planted(paths)
     if not paths.config.is_file():
         raise ConfigError(f"--resume --out {out}: it holds no run.toml. Give the folder of a run.")
+    if (results := read_optional(paths.metrics, Results)) and results.refit:
+        raise ConfigError(f"{out}: `sparkgpu refit` made it. Use the run that it is of, {results.refit.run}.")
     before = config_io.load(file=paths.config)
     asked = config_io.load(options=options, assignments=assignments)
     known, wanted, default = (dotted(found.model_dump()) for found in (before, asked, RunConfig()))

@@ -23,7 +23,7 @@ from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.config.registry.networks import NETWORKS, Value
 from sparkgpu.core.config.values import Preset
 from sparkgpu.core.plan.tree_defaults import FEW_ROWS, TableSize, tree_defaults
-from sparkgpu.core.plan.trials import base_model, free_keys
+from sparkgpu.core.plan.trials import TrialSpec, base_model, free_keys
 
 SectionT = TypeVar("SectionT", TreesConfig, NeuralConfig, ContextConfig)
 
@@ -87,6 +87,11 @@ class Resolved:
     def of(self, model: str) -> Parameters:
         """The parameters of one model of the run; a search begins with those of the model it is for."""
         return self.parameters[base_model(model)]
+
+    def of_trial(self, spec: TrialSpec) -> Parameters:
+        """The parameters of a trial: those of its model, but for the values that are fixed for it alone."""
+        found = self.of(spec.model)
+        return type(found).model_validate({**dict(found), **spec.fixed}) if spec.fixed else found
 
 
 def resolve(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
+
+from pydantic import Field
 
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.model_keys import ModelSection, NeuralConfig
@@ -21,7 +24,8 @@ class TrialSpec(Record):
 
     `lane` runs it; `gang` are the lanes whose devices it uses, on each of `nodes` machines. If it is
     `probed`, its engine is tried on the device first, and where that does not train there, `otherwise` takes
-    its place. It may search: it tries that many `settings`, which differ in the `free` keys.
+    its place. It may search: it tries that many `settings`, which differ in the `free` keys. The values in
+    `fixed` stand in place of those of its model.
     """
 
     name: Name
@@ -37,6 +41,7 @@ class TrialSpec(Record):
     otherwise: str | None = None
     settings: int = 0
     free: tuple[str, ...] = ()
+    fixed: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def branch(self) -> Branch:

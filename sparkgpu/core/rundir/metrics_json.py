@@ -255,8 +255,28 @@ class CostInfo(Part):
     price: float | None
 
 
+class RefitInfo(Part):
+    """From which run, and on how many rows, `sparkgpu refit` made this run directory."""
+
+    run: str
+    rows: int
+    added_rows: int
+    refit_s: float
+
+    @property
+    def sentence(self) -> str:
+        new = f" ({self.added_rows:,} of them new)" if self.added_rows else ""
+        return (
+            f"all figures are those of the run {self.run}, whose models were then trained once more on all "
+            f"{self.rows:,} rows{new}; no row is left to measure them on"
+        )
+
+
 class Results(Part):
-    """The whole of ``metrics.json``. `phases_s` are seconds by place (a branch of a lane) and phase."""
+    """The whole of ``metrics.json``. `phases_s` are seconds by place (a branch of a lane) and phase.
+
+    `refit` is there if the models were trained once more, on all rows.
+    """
 
     schema_version: Literal[1]
     run: RunInfo
@@ -266,6 +286,7 @@ class Results(Part):
     comparison: ComparisonResult
     cost: CostInfo
     phases_s: dict[str, dict[str, float]] = Field(default_factory=dict)
+    refit: RefitInfo | None = None
 
     def done(self, model: str | None = None) -> tuple[DoneTrial, ...]:
         """The finished trials, of one model or of all."""

@@ -32,6 +32,8 @@ class TrialPaths:
     root: Path
 
     predictions = _Below("predictions.parquet")
+    refitted = _Below("refitted.parquet")
+    """Predictions of the test rows by the model that `sparkgpu refit` made, which saw these rows."""
     fit = _Below("fit.json")
     learning_curve = _Below("learning_curve.csv")
     checkpoints = _Below("checkpoints")
@@ -47,7 +49,7 @@ class TrialPaths:
 
     def finish(self) -> None:
         """Write ``DONE``: the digests of what the trial leaves, as ``b2sum --check`` reads them."""
-        left = [self.predictions, self.fit, *sorted(self.root.glob("model.*"))]
+        left = [self.predictions, self.refitted, self.fit, *sorted(self.root.glob("model.*"))]
         lines = [f"{synced_digest(file)}  {file.name}\n" for file in left if file.exists()]
         write_text(self.done, "".join(lines))
 

@@ -145,7 +145,7 @@ class _Application:
         def run_unless_lost(spec: TrialSpec) -> FitRecord:
             trial: Trial[Any] = Trial(
                 spec=spec,
-                parameters=resolved.of(spec.model),
+                parameters=resolved.of_trial(spec),
                 schema=schema,
                 run=self.paths,
                 lane=plan.lanes[0],
