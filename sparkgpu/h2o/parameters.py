@@ -79,4 +79,8 @@ def estimator_parameters(trial: TreesTrial) -> dict[str, Any]:
         parameters["max_delta_step"] = MAX_DELTA_STEP
     if schema.weighted:
         parameters["weights_column"] = WEIGHT
+    if schema.monotone:
+        parameters["monotone_constraints"] = dict(schema.monotone)
+    if schema.interactions:
+        parameters["interaction_constraints"] = [list(group) for group in schema.interactions]
     return parameters

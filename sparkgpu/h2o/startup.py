@@ -47,8 +47,15 @@ _OPENED = (
     "java.security.jgss/sun.security.krb5",
 )  # fmt: skip
 
-NO_H2O_BENCHMARK = "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false"
-"""Stops H2O from measuring the machine's speed on all cores during its first half minute."""
+H2O_SETTINGS = (
+    "-Dsys.ai.h2o.heartbeat.benchmark.enabled=false",
+    "-Dsys.ai.h2o.xgboost.monotonicity.checkEnabled=false",
+    "-Dsys.ai.h2o.xgboost.interactions.checkEnabled=false",
+)
+"""Stops H2O from measuring the machine's speed on all cores during its first half minute.
+
+And from its own check of the rules of a model, after which H2O 3.46 fails to read the native metric.
+"""
 
 UTF8 = "-Dfile.encoding=UTF-8"
 """The letters of files whose reader names none, such as H2O's ``PredictCsv``, in every locale."""
@@ -151,7 +158,7 @@ def jvm_command(java_home: Path, settings: JvmSettings, main_class: str) -> list
         "-Djdk.reflect.useDirectMethodHandle=false",
         # Sparkling Water's REST client uses this package of the JDK.
         "--add-exports=java.base/sun.net.www.protocol.http=ALL-UNNAMED",
-        NO_H2O_BENCHMARK,
+        *H2O_SETTINGS,
         f"-Djava.io.tmpdir={settings.scratch}",
         "-Djava.net.preferIPv4Stack=true",
         *FASTER_ARROW,

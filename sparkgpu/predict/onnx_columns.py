@@ -73,7 +73,7 @@ def save_onnx(model: Any, schema: TableSchema, file: Path) -> None:
     inputs = tuple(feature for feature in schema.features if feature.means_of is None)
     about = {
         "classes": json.dumps(schema.classes), "target": schema.target, "task": schema.task,
-        "encoding": encoding(schema.model_copy(update={"features": inputs}), {}),
+        "encoding": encoding(schema.with_features(inputs), {}),
     }  # fmt: skip
     onnx.helper.set_model_props(model, about)
     onnx.checker.check_model(model)

@@ -54,7 +54,7 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
 
     Raises `DataError`, with the nearest name if there is no such column.
     """
-    data, split = config.data, config.split
+    data, split, rules = config.data, config.split, config.rules
     if data.target is None:
         raise DataError(f"no target is named. Choose the column to predict with --target: {listed(types)}.")
     named = [
@@ -63,6 +63,9 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
         ("split.column", split.column),
         *(("data.ignore", name) for name in data.ignore),
         *((f"data.roles ({role})", name) for name, role in data.roles.items()),
+        *(("rules.monotone", name) for name in rules.monotone),
+        *(("rules.interactions", name) for group in rules.interactions for name in group),
+        *(("rules.without", name) for name in rules.without),
     ]
     for key, name in named:
         if name is not None and name not in types:
@@ -75,6 +78,9 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
     for key, name in uses.items():
         if name == data.target:
             raise DataError(f"{key} {name!r} is the target. Choose another column, or another target.")
+    for name in rules.without:
+        if use := next((key for key, used in named[:3] if used == name), None):
+            raise DataError(f"rules.without {name!r}: it is the {use}. Leave it out of rules.without.")
     refuse_reserved(source, types)
     return data.target
 
@@ -117,8 +123,9 @@ def roles_of(
     return roles, dropped
 
 
-def check_features(roles: Sequence[ColumnRole], dropped: Sequence[DroppedColumn]) -> None:
-    if not roles:
+def check_features(kept: Sequence[object], dropped: Sequence[DroppedColumn]) -> None:
+    """Raises `DataError` if no column, or no feature, is kept."""
+    if not kept:
         reasons = listed(f"{item.column} ({item.reason})" for item in dropped)
         raise DataError(
             f"no usable features: {reasons or 'the target is the only column'}. "

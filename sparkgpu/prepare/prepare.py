@@ -37,6 +37,7 @@ from sparkgpu.prepare.file_columns import changed, file_states, files_of
 from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
+from sparkgpu.prepare.rules import split_features, with_rules, withheld
 from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_all
 from sparkgpu.prepare.split import SPLITS, SplitRule, fitted_rule, look_at_split
@@ -95,9 +96,10 @@ def find_out(
         levels = merged(rows.map(count, [*rule.columns, *words])).levels(data.max_categories)
         roles, useless = useful_roles(roles, levels)
         dropped += useless
-        check_features(roles, dropped)
         as_they_are = [role.column for role in roles if statistics[role.column].is_feature_as(role.role)]
-        features = features_of(roles, types, levels, as_they_are)
+        features, beside = split_features(features_of(roles, types, levels, as_they_are), config.rules)
+        dropped += withheld(beside)
+        check_features(features, dropped)
         if data.target_means:
             features = with_means(features, levels, target.classes, data.max_categories)
         made = RunPaths(root=paths.root / ".table")  # the table, until it is complete
@@ -147,7 +149,9 @@ def find_out(
         metric=config.metric,
         deviances=deviances,
         decision=decision,
+        beside=beside,
     )
+    schema = with_rules(schema, config.rules)
     return RowWriter(paths=made, schema=schema, rule=rule, states=rows.states)
 
 

@@ -52,9 +52,10 @@ class RowWriter:
 
     @property
     def columns(self) -> list[str]:
-        """The user's columns that label, split and weight come from."""
+        """The user's columns that label, split, weight and the columns beside the features come from."""
         weight = [self.schema.weight] if self.schema.weight else []
-        return list(dict.fromkeys([*self.rule.columns, *weight]))
+        beside = [feature.source for feature in self.schema.beside]
+        return list(dict.fromkeys([*self.rule.columns, *weight, *beside]))
 
     def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> Counter[str]:
         """Write batches with the row id and `columns`, each with its slots (N, F); the rows of each split.
@@ -82,9 +83,12 @@ class RowWriter:
         self, batch: pa.RecordBatch, slot_NF: NDArray[np.float32], files: dict[str, SplitFile], name: str
     ) -> None:
         """Add rows to the file called `name` of each split."""
-        assigned = self.rule.assigned(batch)
+        assigned, beside = self.rule.assigned(batch), self.schema.beside
+        if beside:
+            others_NF = slots(beside, Encoder(self.schema.with_features(beside)).rows(batch))
+            slot_NF = np.concatenate([slot_NF, others_NF], axis=1)
         rows = table_rows(
-            self.schema.features,
+            (*self.schema.features, *beside),
             row_id_N=as_numpy(batch.column(ROW_ID)),
             label_N=assigned.label_N,
             weight_N=training_weights(self.schema, batch, assigned.class_N),
@@ -133,7 +137,7 @@ def write_encoded(rows: LocalRows, writer: RowWriter) -> Counter[str]:
     """
     schema = writer.schema
     means = load_means(writer.paths.table, schema.features, past=writer.rule.goes_by_time)
-    columns = [*writer.columns, *Encoder(schema, means).columns]
+    columns = list(dict.fromkeys([*writer.columns, *Encoder(schema, means).columns]))
 
     def encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.float32]]]:
         encoder = Encoder(schema, means)

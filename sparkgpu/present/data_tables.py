@@ -68,6 +68,20 @@ def dropped(schema: TableSchema) -> Table:
     )
 
 
+def withheld(profile: TableProfile) -> Table:
+    """The columns that models must not use, and how much of each the features tell all the same."""
+    return table_of(
+        profile.withheld,
+        {
+            "withheld column": lambda one: one.column,
+            "told by all features": lambda one: number_cell(one.told, _percent),
+            "told most by, alone": lambda one: listed(
+                f"{each.column} ({_percent(each.told)})" for each in one.proxies
+            ),
+        },
+    )
+
+
 def columns_of(profile: TableProfile, schema: TableSchema) -> Table:
     """The target, then the features that belong to it most, each with its figures and its histogram."""
     strongest = sorted(profile.columns, key=lambda column: -(column.with_target or 0.0))

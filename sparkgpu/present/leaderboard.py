@@ -6,7 +6,9 @@ A model has the value of its averaged predictions, except where means over its t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from sparkgpu.core.rundir.groups import ColumnGroups, Estimate
 from sparkgpu.core.rundir.intervals import Coverage
 from sparkgpu.core.rundir.metrics_json import DecisionResult, DoneTrial, ModelResult, Results
 from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
@@ -229,6 +231,31 @@ def short_groups(found: Results, model: str | None) -> Table:
             f"{model} holds the truth": lambda one: number_cell(one.coverage, percent_text),
             "interval": percent_interval,
             _width(found): lambda one: number_cell(one.width, three_digits),
+        },
+    )
+
+
+def by_groups(found: Results, model: str | None) -> list[tuple[str, Table]]:
+    """By each column that was asked for: the metrics of `model` in its groups of test rows, and the gaps."""
+    own = next((one.groups for one in found.models if one.name == model), ())
+    return [(one.column, _of_groups(one)) for one in own if one.groups]
+
+
+def _of_groups(found: ColumnGroups) -> Table:
+    def shown(metric: str, row: tuple[str, int | None, Mapping[str, Estimate]]) -> Cell:
+        one = row[2].get(metric)
+        if one is None or one.value is None:
+            return number_cell(None)
+        low, high = (number_text(end, 3) for end in one.ci95)
+        return number_cell(one.value, f"{number_text(one.value, 3)} ({low} to {high})")
+
+    rows = [(one.name, one.rows, one.metrics) for one in found.groups]
+    return table_of(
+        [*rows, ("gap", None, found.gaps)],
+        {
+            "rows with": lambda row: row[0],
+            "rows": lambda row: whole_cell(row[1]),
+            **{metric_title(metric): partial(shown, metric) for metric in found.groups[0].metrics},
         },
     )
 

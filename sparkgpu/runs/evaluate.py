@@ -7,7 +7,7 @@ of row weights, it weights every figure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
+from sparkgpu.runs.groups import with_groups
 from sparkgpu.runs.intervals import with_intervals
 from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, comparable, compare_pairs, decide, gains, mix
 from sparkgpu.score import metrics
@@ -86,10 +87,12 @@ def evaluate(
     seed: int,
     notes: Mapping[str, str],
     coverage: float | None = None,
+    groups: Collection[str] = (),
 ) -> Evaluation:
     """Score what finished. `failed` gives the reasons of failed trials, `notes` other notes on trials.
 
-    With `coverage`, each model gets intervals or sets that hold the truth in this share of rows.
+    With `coverage`, each model gets intervals or sets that hold the truth in this share of rows. By the
+    columns in `groups`, and by those beside the features, each gets its metrics in groups of the test rows.
 
     The predictions of one trial at a time are in memory, beside the mean of each model's.
     """
@@ -146,6 +149,8 @@ def evaluate(
         ]
     if coverage is not None:
         models = with_intervals(paths, schema, labels, pooled, models, coverage)
+    if groups or schema.beside:
+        models = with_groups(paths, schema, labels, pooled, models, groups, seed)
     samples = gpu_samples(paths, plan)
     finished = tuple(_done_trial(paths, trial, plan, notes, samples) for trial in scored)
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
-from sparkgpu.core.config.keys import DecisionConfig, RunConfig
+from sparkgpu.core.config.keys import DecisionConfig, RulesConfig, RunConfig
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.core.host.java import find_java
@@ -121,6 +121,7 @@ def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
         source == DEMO_SOURCE
         and not source.held_out
         and not (data.ignore or data.roles or data.weight or config.split.column)
+        and config.rules == RulesConfig()
     ):
         return  # only its target is named, and that is checked already
     with scratch_folder() as folder:

@@ -215,6 +215,12 @@ def _compare_by(metric: str, rows_a: ScoredRows, rows_b: ScoredRows, seed: int) 
     return _judged(metric, difference, (difference - half, difference + half), method, size=size)
 
 
+def error_of(metric: str, rows: ScoredRows, seed: int) -> float:
+    """The standard error of a metric by the bootstrap; NaN with too few rows."""
+    spread = _resampled(metric, [rows], seed)
+    return math.nan if spread is None else float(np.nanstd(spread[0], ddof=1))
+
+
 def _half_width(value_R: FloatArray) -> float:
     return NormalDist().inv_cdf(0.5 + _LEVEL / 2) * float(np.nanstd(value_R, ddof=1))
 

@@ -124,6 +124,8 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
         parameters["min_data_in_leaf"] = max(1, round(config.min_rows))
     if schema.task == "multiclass":
         parameters["classes_count"] = len(schema.classes)
+    if schema.monotone:
+        parameters["monotone_constraints"] = dict(schema.monotone)
     return parameters
 
 

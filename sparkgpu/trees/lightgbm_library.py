@@ -108,6 +108,10 @@ def _parameters(trial: TreesTrial) -> dict[str, Any]:
         parameters["num_class"] = len(schema.classes)
     if not schema.classes and config.distribution != "gaussian":
         parameters |= {"objective": config.distribution, "max_delta_step": MAX_DELTA_STEP}
+    if schema.monotone:
+        parameters["monotone_constraints"] = list(schema.signs)
+    if schema.interactions:
+        parameters["interaction_constraints"] = schema.meeting
     return parameters
 
 

@@ -98,7 +98,7 @@ class _Progress(xgboost.callback.TrainingCallback):
 
 def tree_parameters(trial: TreesTrial) -> dict[str, Any]:
     """How trees grow, in names that all of XGBoost's interfaces have; there, too, depth 0 means no limit."""
-    config = trial.parameters
+    config, schema = trial.parameters, trial.schema
     parameters: dict[str, Any] = {
         "grow_policy": config.grow_policy,
         "max_depth": config.max_depth,
@@ -117,6 +117,10 @@ def tree_parameters(trial: TreesTrial) -> dict[str, Any]:
         parameters["max_bin"] = config.max_bins
     if config.distribution != "gaussian":
         parameters["max_delta_step"] = MAX_DELTA_STEP
+    if schema.monotone:
+        parameters["monotone_constraints"] = f"({','.join(map(str, schema.signs))})"
+    if schema.interactions:
+        parameters["interaction_constraints"] = json.dumps(schema.meeting)
     return parameters
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import read_predictions
+from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.trials.engine import TreesTrial, Trial
 
@@ -29,6 +30,7 @@ PLAIN: dict[str, Any] = {
     "col_sample_rate": 1.0, "col_sample_rate_per_tree": 1.0, "reg_lambda": 0.0, "reg_alpha": 0.0,
     "max_bins": 256, "tree_method": "hist", "early_stopping_rounds": 0, "score_tree_interval": 1,
 }  # fmt: skip
+PAIRS = 10_000
 COLORS = ("amber", "blue", "cyan", "green", "pink", "red")
 
 
@@ -90,6 +92,65 @@ def table(
     )
     write_json(paths.schema, schema)
     return Table(paths=paths, schema=schema, label_N=label_N, split_N=split_N)
+
+
+def waves(root: Path, *, numbers: bool) -> Table:
+    """`up` tells most, with waves against its direction; so does `down`. `free` and `color` tell a little."""
+    random = np.random.default_rng(5)
+    up_N, down_N, free_N = random.uniform(0, 1, (3, 4000))
+    color_N = random.integers(0, len(COLORS), 4000)
+    mean_N = 2 * up_N + np.sin(30 * up_N) - 2 * down_N - np.sin(30 * down_N) + free_N * (color_N % 2)
+    noisy_N = mean_N + 0.3 * random.normal(size=4000)
+    label_N = noisy_N if numbers else (noisy_N > mean_N.mean()).astype(int)
+    columns = {"up": up_N, "down": down_N, "free": free_N}
+    return table(root, label_N, columns, {"color": (np.array(COLORS)[color_N], COLORS)})
+
+
+def bound(planted: Table, **rules: Any) -> Table:
+    """The table with rules, as the preparation writes it."""
+    schema = planted.schema.model_copy(update=rules)
+    write_json(planted.paths.schema, schema)
+    return Table(paths=planted.paths, schema=schema, label_N=planted.label_N, split_N=planted.split_N)
+
+
+def steps_in_the_wrong_direction(planted: Table, predict: Callable[[Rows], Any]) -> dict[str, int]:
+    """Of pairs of rows that differ in one feature: how many predictions go against its direction."""
+    random = np.random.default_rng(11)
+    numbers_NF = random.uniform(0, 1, (PAIRS, 3)).astype(np.float32)
+    codes_NK = random.integers(-1, len(COLORS), (PAIRS, 1)).astype(np.int32)
+
+    def predicted(values_NF: Any) -> Any:
+        found = predict(Rows(
+            row_id_N=np.arange(PAIRS), label_N=np.zeros(PAIRS), numeric_NF=values_NF, codes_NK=codes_NK,
+        ))  # fmt: skip
+        return found[:, 1] if found.ndim == 2 else found
+
+    wrong = {}
+    for place, (name, sign) in enumerate({"up": 1, "down": -1, "free": 1}.items()):
+        ends = np.sort(random.uniform(0, 1, (PAIRS, 2)).astype(np.float32), axis=1)
+        low_NF, high_NF = numbers_NF.copy(), numbers_NF.copy()
+        low_NF[:, place], high_NF[:, place] = ends.T
+        wrong[name] = int((sign * (predicted(high_NF) - predicted(low_NF)) < 0).sum())
+    return wrong
+
+
+def interaction(model: Callable[[Rows], Any], a: int, b: int) -> float:
+    """The greatest f(a', b') - f(a', b) - f(a, b') + f(a, b) of a prediction: 0 if they never meet."""
+    random = np.random.default_rng(2)
+    base_NF = random.uniform(0, 1, (2000, 3)).astype(np.float32)
+    codes_NK = random.integers(0, len(COLORS), (2000, 1)).astype(np.int32)
+    other_N2 = random.uniform(0, 1, (2000, 2)).astype(np.float32)
+    total_N = np.zeros(2000)
+    for first in (0, 1):
+        for second in (0, 1):
+            values_NF = base_NF.copy()
+            values_NF[:, a] = other_N2[:, 0] if first else values_NF[:, a]
+            values_NF[:, b] = other_N2[:, 1] if second else values_NF[:, b]
+            rows = Rows(
+                row_id_N=np.arange(2000), label_N=np.zeros(2000), numeric_NF=values_NF, codes_NK=codes_NK
+            )
+            total_N += (1 if first == second else -1) * model(rows)
+    return float(np.abs(total_N).max())
 
 
 @dataclass(frozen=True, kw_only=True)

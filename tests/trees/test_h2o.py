@@ -14,14 +14,24 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from planted_trees import COLORS, Outcome, Table, outcome, table
+from planted_trees import (
+    COLORS,
+    Outcome,
+    Table,
+    bound,
+    interaction,
+    outcome,
+    steps_in_the_wrong_direction,
+    table,
+    waves,
+)  # fmt: skip
 
 from sparkgpu.core.errors import TrialError
 from sparkgpu.core.host.reservations import scratch_folder
 from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.rows import read_rows
-from sparkgpu.h2o.mojo import MojoModel
+from sparkgpu.h2o.mojo import MojoModel, load_mojo
 from sparkgpu.trees.level_order import ordered_levels
 
 pytestmark = pytest.mark.spark
@@ -32,6 +42,7 @@ FOLD = {"fold": 1, "parsed_fold": 1}
 SPLITS = np.array(["train", "train", "train", "valid", "test"])[np.arange(ROWS) % 5]
 # H2O's own encodings read some of these as numbers, and a CSV file hides the others.
 ODD = (" line\nbreak ", '"a" b, c', "(other)", "10", "back\\slash", "Ünï")
+GROUPS = (("up", "free"), ("down", "color"))
 UNREADABLE = ("NA", "-", "n/a", "x", "y", "z")
 
 
@@ -70,6 +81,8 @@ def tables(root: Path) -> dict[str, Table]:
         "unreadable": made("unreadable", odd_N, None, {"color": (renamed(UNREADABLE), UNREADABLE)}),
         "amounts": made("amounts", 1e5 * random.gamma(2.0, np.exp(few_N)), few),
         "folds": made("folds", value_N, {**few, "gappy": gappy_N}, colors, **folded),
+        "directions": bound(waves(root / "directions", numbers=False), monotone={"up": 1, "down": -1}),
+        "apart": bound(waves(root / "apart", numbers=True), interactions=GROUPS),
     }
 
 
@@ -104,6 +117,8 @@ TRIALS: dict[str, tuple[str, dict[str, Any]]] = {
     "parsed_fold": ("folds", FOLDED),
     **{name: ("amounts", {**AMOUNTS, "distribution": name}) for name in ("poisson", "gamma", "tweedie")},
     "parsed_gamma": ("amounts", {**AMOUNTS, "distribution": "gamma"}),
+    "directions": ("directions", {**LEAFWISE, "ntrees": 60, "early_stopping_rounds": 0}),
+    "apart": ("apart", {**LEAFWISE, "ntrees": 60, "early_stopping_rounds": 0}),
 }
 
 
@@ -136,6 +151,16 @@ def predicted_by_java(trial: Outcome) -> np.ndarray:
     """The predictions of the test rows by the saved model, in a Java process of its own."""
     of = trial.planted
     return MojoModel(trial.folder / "model.zip", of.schema).predict(read_rows(of.paths, of.schema, "test"))
+
+
+def test_trees_of_h2o_keep_the_rules_of_a_run(found: dict[str, Outcome]) -> None:
+    ruled, apart = (
+        load_mojo(found[name].folder, found[name].planted.schema) for name in ("directions", "apart")
+    )
+    wrong = steps_in_the_wrong_direction(found["directions"].planted, ruled.predict)
+    assert wrong["up"] == wrong["down"] == 0 < wrong["free"]
+    assert interaction(apart.predict, 0, 1) < 1e-5 and interaction(apart.predict, 1, 2) < 1e-5
+    assert interaction(apart.predict, 0, 2) > 1e-2
 
 
 def test_gaps_and_infinite_numbers_are_missing_values(found: dict[str, Outcome]) -> None:

@@ -25,7 +25,7 @@ from sparkgpu.core.config.model_keys import (
     TreesModel,
     model_name,
 )
-from sparkgpu.core.config.registry.engines import ENGINES, Branch
+from sparkgpu.core.config.registry.engines import ENGINES, Branch, Rule
 from sparkgpu.core.config.values import (
     Count,
     DateFormat,
@@ -167,6 +167,30 @@ class DecisionConfig(Section):
     costs: dict[str, dict[str, float]] = Field(default_factory=dict)
 
 
+class RulesConfig(Section):
+    """``[rules]``: what every model of the run must keep.
+
+    As a column in `monotone` grows and all others stay, a prediction never falls (``increasing``) or never
+    grows (``decreasing``); with two classes that is the probability of the second. Columns meet in one tree
+    only within a group of `interactions`; those in none of them form a further group. Models that cannot keep
+    such a rule do not train. The columns in `without` are no features: the run only says how well the
+    features tell them, and how predictions differ between their values.
+    """
+
+    monotone: dict[str, Literal["increasing", "decreasing"]] = Field(default_factory=dict)
+    interactions: tuple[tuple[str, ...], ...] = ()
+    without: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> tuple[Rule, ...]:
+        """The rules that only some engines can keep."""
+        both: tuple[tuple[Rule, object], ...] = (
+            ("monotone", self.monotone),
+            ("interactions", self.interactions),
+        )
+        return tuple(name for name, given in both if given)
+
+
 class DevicesConfig(Section):
     """``[devices]``. If both are None: every visible GPU, or one CPU lane if there is none."""
 
@@ -270,6 +294,7 @@ class RunConfig(Section):
     prepare: PrepareConfig = PrepareConfig()
     split: SplitConfig = SplitConfig()
     decision: DecisionConfig = DecisionConfig()
+    rules: RulesConfig = RulesConfig()
     devices: DevicesConfig = DevicesConfig()
     cluster: ClusterConfig = ClusterConfig()
     slurm: SlurmConfig = SlurmConfig()
@@ -337,4 +362,4 @@ def dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_OWN_KEYS = ("data.roles", "decision.costs", "cluster.spark")
+_OWN_KEYS = ("data.roles", "decision.costs", "cluster.spark", "rules.monotone")

@@ -23,6 +23,7 @@ from sparkgpu.core.config.model_keys import (
     NetworkModel,
     TreesConfig,
     TreesModel,
+    model_name,
     with_models,
 )
 from sparkgpu.core.config.registry.engines import ENGINES
@@ -64,6 +65,7 @@ def check(values: Mapping[str, Any], *, origin: str) -> RunConfig:
         config = RunConfig.model_validate(_tuples(values))
     except ValidationError as error:
         raise ConfigError(f"{origin}: {_sentence(error)}") from None
+    config = _keeping_rules(config, origin)
     _check_together(config, origin)
     return config
 
@@ -147,6 +149,38 @@ def _sentence(error: ValidationError) -> str:
         )
     end = "" if message.endswith("?") else "."
     return f"{key} = {found} does not fit: {message[0].lower()}{message[1:]}{end}"
+
+
+def _keeping_rules(config: RunConfig, origin: str) -> RunConfig:
+    """Only the models that keep ``[rules]``, with the keys that this needs; of our own, `neural` goes.
+
+    Raises `ConfigError` for another model that cannot keep them, and if none is left.
+    """
+    asked, kept = config.rules.asked, []
+    for model in config.models if asked else ():
+        section = config.section(name := model_name(model))
+        entry = ENGINES.find(section.engine_name)
+        broken = [rule for rule in asked if rule not in entry.keeps]
+        if broken and name == OWN[1] and len(config.models) > 1:
+            continue
+        if broken:
+            able = [one.name for one in ENGINES.all() if set(asked) <= set(one.keeps)]
+            raise ConfigError(
+                f"{origin}: rules.{broken[0]}: model {name!r} ({entry.name}) cannot keep such rules. Leave "
+                f"it out; trees of {' or '.join(able)} can."
+            )
+        needed = entry.monotone_with if "monotone" in asked else {}
+        for key, fit in needed.items():
+            if (value := getattr(section, key)) not in (None, "auto", *fit):
+                raise ConfigError(
+                    f'{origin}: rules.monotone: {name}.{key} = "{value}": trees of {entry.name} keep it only '
+                    f"with {' or '.join(fit)}. Choose one of these, or another engine."
+                )
+        update = {key: fit[0] for key, fit in needed.items() if getattr(section, key) in (None, "auto")}
+        if isinstance(model, str):
+            config = config.model_copy(update={"trees": config.trees.model_copy(update=update)})
+        kept.append(model if isinstance(model, str) else model.model_copy(update=update))
+    return config.model_copy(update={"models": tuple(kept)}) if asked else config
 
 
 def _check_together(config: RunConfig, origin: str) -> None:

@@ -237,6 +237,10 @@ def make_plan(
         reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
             f"; where that fails, {cuda_engine}" if cuda_engine else ""
         )
+    if config.rules.asked:
+        reasons["rules"] = (
+            f"trees alone learn, since networks cannot keep {' and '.join(config.rules.asked)} rules"
+        )
     repeats = _repeats(config, preset, strategy, len(devices), reasons)
     trials = lay_out_trials(
         config, repeats, len(devices), strategy, nodes=nodes, probed=probed, otherwise=cuda_engine

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.files import Name, Part, read_record, write_json
+from sparkgpu.core.rundir.groups import ColumnGroups
 from sparkgpu.core.rundir.intervals import IntervalsResult
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import HostRecord, SearchRecord
@@ -144,6 +145,7 @@ class ModelResult(Part):
     calibration: CalibrationResult | None = None
     decision: DecisionResult | None = None
     intervals: IntervalsResult | None = None
+    groups: tuple[ColumnGroups, ...] = ()
 
     @property
     def only(self) -> str | None:

@@ -86,6 +86,25 @@ class CheckResult(Part):
     columns: tuple[str, ...] = ()
 
 
+class Proxy(Part):
+    """A feature, and the share of a withheld column's loss that it takes away alone."""
+
+    column: str
+    told: float
+
+
+class WithheldColumn(Part):
+    """A column of ``rules.without``: how much of it all features tell together, and the best of them alone.
+
+    `told` is between 0 and 1, fitted on training rows, on test rows: the share of the column's log loss or
+    squared error that is gone; None if it cannot be judged.
+    """
+
+    column: str
+    told: float | None = None
+    proxies: tuple[Proxy, ...] = ()
+
+
 class TableProfile(Part):
     """The whole of ``profile.json``; `profile_s` is how long it took."""
 
@@ -94,4 +113,5 @@ class TableProfile(Part):
     columns: tuple[ColumnProfile, ...]
     associations: Associations
     checks: tuple[CheckResult, ...]
+    withheld: tuple[WithheldColumn, ...] = ()
     profile_s: float

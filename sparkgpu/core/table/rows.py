@@ -75,7 +75,7 @@ def read_rows(
     import pyarrow as pa
 
     if not features:
-        schema = schema.model_copy(update={"features": ()})
+        schema = schema.with_features(())
     groups = RowGroups(paths, schema, split, fold=fold)
     most = -(-groups.rows // every)  # with folds there are fewer; the system gives no memory for the rest
     found = _empty(schema, most)

@@ -7,6 +7,7 @@ them again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
@@ -102,7 +103,9 @@ class TableSchema(Record):
     the target's type in Spark's spelling; None in tables of earlier versions. `held_out` are rows that lie
     beside the source; their ids follow its own. `metric` decides the run, and `decision` which class is
     predicted, if the user asked for them. `deviances` are the metrics of the distributions that
-    models learn. Texts of new rows are read in `dialect`.
+    models learn. Texts of new rows are read in `dialect`. The columns `beside` the features, those of
+    ``rules.without``, are in the table for checks alone. Predictions never fall (1) or never grow (-1) with
+    the features in `monotone`; features meet only within a group of `interactions`, or all if there is none.
     """
 
     source: str
@@ -126,6 +129,24 @@ class TableSchema(Record):
     metric: str | None = None
     deviances: tuple[str, ...] = ()
     decision: DecisionRule | None = None
+    beside: tuple[Feature, ...] = ()
+    monotone: dict[str, Literal[1, -1]] = Field(default_factory=dict)
+    interactions: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def signs(self) -> tuple[int, ...]:
+        """The direction of each feature, 0 for none."""
+        return tuple(self.monotone.get(feature.name, 0) for feature in self.features)
+
+    @property
+    def meeting(self) -> list[list[int]]:
+        """The places of the features in each group of `interactions`."""
+        place_of = {feature.name: place for place, feature in enumerate(self.features)}
+        return [[place_of[name] for name in group] for group in self.interactions]
+
+    def with_features(self, features: Iterable[Feature]) -> TableSchema:
+        """The same table, of which other columns are read."""
+        return self.model_copy(update={"features": tuple(features)})
 
     @property
     def num_outputs(self) -> int:

@@ -17,7 +17,7 @@ from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.plan.executors import Executor
 from sparkgpu.core.words import counted
 from sparkgpu.h2o.session import SQL_SETTINGS, session_in
-from sparkgpu.h2o.startup import FASTER_ARROW, FRONT_JAR, NO_H2O_BENCHMARK, JvmSettings, assembly_jar, jvm
+from sparkgpu.h2o.startup import FASTER_ARROW, FRONT_JAR, H2O_SETTINGS, JvmSettings, assembly_jar, jvm
 from sparkgpu.prepare.pyspark_internals import scala_context
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _class_path(spark: Mapping[str, str], environ: Mapping[str, str]) -> list[st
 
 def _settings(spark: Mapping[str, str], scratch: Path) -> dict[str, str]:
     options = spark.get("spark.executor.extraJavaOptions", "")
-    missing = (needed for needed in (_EXPORTS, NO_H2O_BENCHMARK, *FASTER_ARROW) if needed not in options)
+    missing = (needed for needed in (_EXPORTS, *H2O_SETTINGS, *FASTER_ARROW) if needed not in options)
     return {
         "spark.ui.enabled": "false",
         "spark.redaction.regex": SECRET_NAME,  # what Spark hides in its event log and its pages

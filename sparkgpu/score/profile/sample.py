@@ -64,13 +64,17 @@ class Sample:
 
 def own_features(schema: TableSchema) -> TableSchema:
     """The schema without the features that hold the mean targets of another one's levels."""
-    kept = tuple(feature for feature in schema.features if feature.means_of is None)
-    return schema.model_copy(update={"features": kept})
+    return schema.with_features(feature for feature in schema.features if feature.means_of is None)
 
 
-def read_sample(paths: RunPaths, schema: TableSchema, split: SplitName) -> Sample | None:
-    """Evenly spaced rows of a split; None if it has no rows. Raises `DataError` if it cannot be read."""
-    features = max(len(schema.features), 1)
+def read_sample(
+    paths: RunPaths, schema: TableSchema, split: SplitName, *, width: int | None = None
+) -> Sample | None:
+    """Evenly spaced rows of a split, as many as of a table with `width` features (None: with its own).
+
+    None if it has no rows. Raises `DataError` if it cannot be read.
+    """
+    features = max(width or len(schema.features), 1)
     groups = RowGroups(paths, schema, split)
     total = groups.rows
     if not total:

@@ -16,6 +16,7 @@ from sparkgpu.score.profile import (
     duplicates,
     leaks,
     plain_checks,
+    proxies,
     single_feature,
 )
 from sparkgpu.score.profile.sample import Sample, own_features, read_sample
@@ -64,6 +65,7 @@ def write_profile(paths: RunPaths) -> TableProfile:
             plain_checks.gaps(profiles),
             *([plain_checks.rare_classes(schema, train)] if schema.classes else []),
         ),
+        withheld=proxies.withheld(paths, schema, samples),
         profile_s=time.monotonic() - begin,
     )
     write_json(paths.profile, profile)

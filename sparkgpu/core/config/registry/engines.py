@@ -13,6 +13,9 @@ from sparkgpu.core.config.values import POWERS
 Branch = Literal["trees", "neural"]
 """The kinds of models; each trains in a worker of its own in every lane."""
 
+Rule = Literal["monotone", "interactions"]
+"""A rule of ``[rules]`` that a model must be built to keep."""
+
 BRANCHES: tuple[Branch, Branch] = ("trees", "neural")
 
 
@@ -28,7 +31,8 @@ class EngineEntry(Entry):
     the engine itself. `on_cluster` names the class that trains one model over the executors of a Spark
     cluster (None: the engine cannot), and `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before
     those of `sparkgpu.core.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of
-    a round in times that of XGBoost. `search` holds the settings that ``--search`` tries.
+    a round in times that of XGBoost. `search` holds the settings that ``--search`` tries. It `keeps` these
+    rules, the monotone ones only with the values in `monotone_with`; the first stands where a key is open.
 
     An `in_context` engine was trained on other tables, and reads this one's training rows as it predicts. It
     is of the networks' branch, and its `defaults` are the most `rows`, `columns` and `estimators`, the keys
@@ -50,6 +54,8 @@ class EngineEntry(Entry):
     gpu_in_cluster: bool = False
     defaults: Mapping[str, float | str] = field(default_factory=dict)
     round_cost: float = 1.0
+    keeps: tuple[Rule, ...] = ()
+    monotone_with: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     search: SearchSpace = field(default_factory=dict)
 
     @property
@@ -91,6 +97,8 @@ ENGINES: Registry[EngineEntry] = Registry(
             distributions=tuple(POWERS),
             search=_SEARCH,
             on_cluster="sparkgpu.h2o.engine:H2OXGBoost",
+            keeps=("monotone", "interactions"),
+            monotone_with={"tree_method": ("auto", "hist", "gpu_hist", "exact")},
         ),
         EngineEntry(
             name="xgboost",
@@ -102,6 +110,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             search=_SEARCH,
             on_cluster="sparkgpu.trees.spark_xgboost:SparkXGBoost",
             gpu_in_cluster=True,
+            keeps=("monotone", "interactions"),
         ),
         EngineEntry(
             name="lightgbm",
@@ -110,6 +119,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             module="lightgbm",
             distributions=tuple(POWERS),
             search=_SEARCH,
+            keeps=("monotone", "interactions"),
         ),
         EngineEntry(
             name="catboost",
@@ -128,6 +138,8 @@ ENGINES: Registry[EngineEntry] = Registry(
                 "max_bins": 255,
             },
             round_cost=2.0,
+            keeps=("monotone",),
+            monotone_with={"grow_policy": ("symmetric",), "tree_method": ("hist",)},
         ),
         # Its authors' figures are of up to 100,000 rows and 2,000 columns.
         EngineEntry(

@@ -1,0 +1,67 @@
+"""What docs/rules.md shows does what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from running import COMMAND, REPOSITORY, SMALL
+
+import sparkgpu
+from sparkgpu.core.rundir.files import read_json
+from sparkgpu.core.rundir.metrics_json import read_results
+from sparkgpu.core.rundir.paths import RunPaths
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+PAGE = (REPOSITORY / "docs" / "rules.md").read_text(encoding="utf-8")
+FEW = (*SMALL[:2], "--set", "trees.engine=xgboost", "--cpu-lanes", "1")
+ROWS = 1_500
+
+
+def people() -> pd.DataFrame:
+    """Income rises with age and falls with debt, both with waves; sex moves it, and height tells sex."""
+    random = np.random.default_rng(1)
+    age, debt = random.uniform(18, 80, ROWS), random.uniform(0, 50, ROWS)
+    sex = random.choice(["f", "m"], ROWS)
+    height = 165 + 14 * (sex == "m") + random.normal(0, 4, ROWS)
+    income = age + 9 * np.sin(age / 3) - debt - 9 * np.sin(debt / 3) + 20 * (sex == "m")
+    region = random.choice(["east", "west"], ROWS)
+    columns = {"age": age, "debt": debt, "sex": sex, "height": height, "region": region}
+    return pd.DataFrame(columns).assign(income=income + random.normal(0, 5, ROWS))
+
+
+def run_of(number: int) -> list[str]:
+    """The words of the page's command of this number."""
+    return shlex.split(re.findall(r"```bash\n(.*?)```", PAGE, re.S)[number])[1:]
+
+
+def test_the_rules_of_the_page_are_kept_and_its_withheld_column_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    people().to_parquet("people.parquet")
+    Path("rules.toml").write_text(re.findall(r"```toml\n(.*?)```", PAGE, re.S)[0])
+    told = subprocess.run([*COMMAND, *run_of(0), *FEW], capture_output=True, text=True, timeout=300)
+    assert told.returncode == 0, told.stderr
+    assert "networks cannot keep" in told.stderr + told.stdout
+    paths = RunPaths(root=tmp_path / "reports" / "ruled")
+    model, frame = sparkgpu.load(paths.root), people().drop(columns=["income", "sex"])
+    older, deeper = frame.assign(age=frame["age"] + 5), frame.assign(debt=frame["debt"] + 5)
+    assert (model.predict(older) >= model.predict(frame)).all()
+    assert (model.predict(deeper) <= model.predict(frame)).all()
+    (withheld,) = read_json(paths.profile)["withheld"]
+    assert (withheld["column"], withheld["proxies"][0]["column"]) == ("sex", "height")
+    assert withheld["told"] > 0.5
+    by_name = {one.name: one for one in read_results(paths).models}
+    (groups,) = by_name["trees"].groups
+    gap = groups.gaps["mean_prediction"]
+    assert (groups.column, gap.greatest, gap.least) == ("sex", "sex = m", "sex = f") and gap.ci95[0] > 0
+    assert by_name["neural"].status == "left out"
+    page = (paths.root / "report" / "report.md").read_text()
+    assert "trees by sex" in page and "| sex | " in page
