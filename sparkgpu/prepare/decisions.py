@@ -104,7 +104,10 @@ def check_split_column(config: SplitConfig, types: Mapping[str, str]) -> None:
     fits, fault = {
         "column": (kind == "string", "; it may hold only the texts train, valid and test. Name another."),
         "group": (has_order or kind in ("boolean", "string"), ", which cannot name groups. Choose another."),
-        "time": (has_order, "; a split by time needs a date, a timestamp or a number. Convert it."),
+        "time": (
+            has_order or kind == "string",
+            "; a split by time needs dates, timestamps, texts such as 2024-01-31, or numbers. Convert it.",
+        ),
     }[config.kind]
     if not fits:
         raise DataError(f"split.column {config.column!r} is of type {kind}{fault}")

@@ -113,9 +113,10 @@ class SplitRule:
         if self.config.kind == "group":
             hash_N = value_hashes(column) ^ np.uint64(self.seed * 0x9E3779B97F4A7C15 % 2**64)
             return as_places(mixed(hash_N))
-        if is_number(spark_type(column.type)):
-            return -as_float64(numbers(column))
-        return -as_numpy(timestamps(column).view(pa.int64()).fill_null(0)).astype(np.float64)
+        times = _times(column)
+        if pa.types.is_timestamp(times.type):
+            times = times.view(pa.int64()).fill_null(0)
+        return -as_float64(times)
 
     def named(self, batch: pa.RecordBatch) -> pa.Array:
         """The text (N,) in the column of the split, which should be the name of one."""
@@ -198,7 +199,9 @@ def look_at_split(batches: Iterable[pa.RecordBatch], *, rule: SplitRule, weight:
             found.classes |= set(np.unique(class_N[has_label_N]).tolist())
         is_cut_N = has_label_N
         if rule.keeps_units:
-            column = decoded(batch.column(rule.config.column)).filter(pa.array(has_label_N))
+            column = batch.column(rule.config.column)
+            column = _times(column) if rule.config.kind == "time" else decoded(column)
+            column = column.filter(pa.array(has_label_N))
             found.rows["missing"] += pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0
         elif rule.config.kind == "column":
             named = rule.named(batch)
@@ -211,6 +214,11 @@ def look_at_split(batches: Iterable[pa.RecordBatch], *, rule: SplitRule, weight:
             if len(units[0]):
                 found.units.setdefault(code, []).append(units)
     return found
+
+
+def _times(column: pa.Array) -> pa.Array:
+    """Numbers as they are, else timestamps; null where a text is none."""
+    return numbers(column) if is_number(spark_type(column.type)) else timestamps(column)
 
 
 def _exact_strata(rule: SplitRule) -> list[int]:
@@ -226,8 +234,9 @@ def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
     """The rule with its cuts. Raises `DataError`."""
     config, column = rule.config, str(rule.config.column)
     if missing := found.rows["missing"]:
+        what = "time" if config.kind == "time" else "value"
         raise DataError(
-            f"split.column {column!r}: {missing:,} rows have no value there. Fill or remove them."
+            f"split.column {column!r}: {missing:,} rows have no {what} there. Fill or remove them."
         )
     unknown = [name for code, name in enumerate(rule.target.classes) if code not in found.classes]
     if rule.starts and unknown:

@@ -42,7 +42,7 @@ def test_a_regression_is_cut_at_exact_shares(split):
 def test_the_latest_rows_are_tested_and_the_ones_before_them_validate(split):
     places = np.random.default_rng(0).permutation(100)
     dates = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(places, unit="D"))
-    for column in (places, dates):
+    for column in (places, dates, dates.dt.strftime("%Y-%m-%d")):
         found = split(np.arange(100.0), {"t": column}, kind="time", column="t", test=0.2, valid=0.1)
         assert set(places[found.split == "test"]) == set(range(80, 100))
         assert set(places[found.split == "valid"]) == set(range(70, 80))
@@ -74,8 +74,9 @@ def test_no_group_is_on_two_sides(split):
         ({"kind": "group"}, [1, 2] * 10, "holds 2 different values; train, valid and test need 3"),
         ({"kind": "group", "folds": 5}, [1, 2, 3, 4] * 5, "5 folds, beside test, need 5, one each"),
         ({"kind": "time"}, [1] * 20, "holds 1 different values"),
-        ({"kind": "time"}, [None, 2.0] * 10, "10 rows have no value there"),
-        ({"kind": "time"}, ["a", "b"] * 10, "is of type string; a split by time needs a date"),
+        ({"kind": "time"}, [None, 2.0] * 10, "10 rows have no time there"),
+        ({"kind": "time"}, ["2024-01-31", "b"] * 10, "10 rows have no time there"),
+        ({"kind": "time"}, [True, False] * 10, "is of type boolean; a split by time needs dates"),
         ({"kind": "group"}, [[1], [2]] * 10, "is of type array<bigint>, which cannot name groups"),
         ({"kind": "column"}, [1, 2] * 10, "is of type bigint; it may hold only the texts train, valid and"),
         ({"kind": "column"}, ["train", "tset"] * 10, "holds 'tset'; it may hold only train, valid and test"),
