@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 
 from sparkgpu import __version__
 from sparkgpu.cli.doctor import doctor
-from sparkgpu.cli.models import export, predict, refit
+from sparkgpu.cli.models import explain, export, predict, refit
 from sparkgpu.cli.results import compare, monitor, report, schema
 from sparkgpu.cli.run import run
 from sparkgpu.core.errors import (
@@ -58,7 +58,7 @@ def _options(
 
 app.add_typer(slurm, name="slurm")
 app.add_typer(bench, name="bench")
-for _command in (run, predict, export, refit, compare, report, monitor, doctor, advise, schema):
+for _command in (run, predict, explain, export, refit, compare, report, monitor, doctor, advise, schema):
     app.command()(_command)
 
 

@@ -1,4 +1,4 @@
-"""``sparkgpu predict``, ``export`` and ``refit``: what was trained, applied, written and trained again."""
+"""``sparkgpu predict``, ``explain``, ``export`` and ``refit``: models applied, asked, and trained again."""
 
 from __future__ import annotations
 
@@ -14,24 +14,30 @@ from sparkgpu.core.config.command_options import AsJson, CpuLanes, Gpus
 from sparkgpu.core.words import clean
 from sparkgpu.present.terminal.spool import say
 
+RunDir = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+Source = Annotated[
+    str, typer.Argument(help="Parquet file or folder, CSV (plain or compressed), ORC or JSON lines.")
+]
+Out = Annotated[Path, typer.Option(help="The file to write; it ends with .parquet or .csv.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="best (the leader on the validation rows), the name of a model (trees, neural, blend, ...), "
+        "or that of a trial."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only notes and errors.")]
+
 
 def predict(
-    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    source: Annotated[
-        str, typer.Argument(help="Parquet file or folder, CSV (plain or compressed), ORC or JSON lines.")
-    ],
-    out: Annotated[Path, typer.Option(help="The file to write; it ends with .parquet or .csv.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="best (the leader on the validation rows), the name of a model (trees, neural, blend, ...), "
-            "or that of a trial."
-        ),
-    ] = "best",
+    run_dir: RunDir,
+    source: Source,
+    out: Out,
+    model: Model = "best",
     keep_columns: Annotated[
         bool, typer.Option("--keep-columns", help="Write the source's columns before the predictions.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only notes and errors.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict the rows of a table with a model of a finished run."""
@@ -51,8 +57,59 @@ def predict(
         typer.echo(predicted_json(fitted, outcome, out))
 
 
+def explain(
+    run_dir: RunDir,
+    source: Source,
+    out: Out,
+    model: Model = "best",
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="Explain so many rows, from the first one on; without it, up to 1,000."),
+    ] = None,
+    row: Annotated[
+        int | None, typer.Option(min=0, help="Explain only this row of the table; the first one is 0.")
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            help="Rows of the run beside which networks and blends are explained; four times as many halve "
+            "the errors.",
+        ),
+    ] = 16,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the first of these rows, as a waterfall, into this .png.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what each column added to the predictions of a table's rows."""
+    from sparkgpu.core.table.source import find_source
+    from sparkgpu.predict.explain.file import explain_source
+    from sparkgpu.predict.fitted import load
+    from sparkgpu.predict.output import check_output
+    from sparkgpu.present.terminal.commands import counting, predicted_json, show_predicted
+
+    check_output(out)  # before the seconds of loading
+    if picture is not None:
+        check_output(picture, "--picture", (".png",))
+    find_source(source)
+    with counting(quiet) as progress:
+        fitted = load(run_dir, model)
+        found, line, values = explain_source(
+            fitted, source, out, rows=rows, row=row, samples=samples, progress=progress
+        )
+    if picture is not None:
+        from sparkgpu.present.pictures.waterfall import waterfall
+
+        waterfall(line, values, fitted.target).save(picture)
+    show_predicted(fitted, found, out, quiet=quiet or as_json)
+    if as_json:
+        typer.echo(predicted_json(fitted, found, out))
+
+
 def export(
-    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run_dir: RunDir,
     format: Annotated[
         str,
         typer.Option(
@@ -81,7 +138,7 @@ def export(
 
 
 def refit(
-    run_dir: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    run_dir: RunDir,
     more: Annotated[
         str | None, typer.Option(metavar="TABLE", help="New rows, with the target, to train on as well.")
     ] = None,

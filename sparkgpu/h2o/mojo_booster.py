@@ -55,6 +55,17 @@ class BoosterModel:
         found = np.concatenate(parts) if parts else np.empty((0, self._schema.num_outputs))
         return both_classes(found, self._schema)
 
+    def contributions(self, rows: Rows) -> NDArray[np.float32]:
+        """What each feature of the schema adds to the margin, and last the base (N, C or 1, features + 1)."""
+        described = self.described
+        matrix = xgboost.DMatrix(matrix_of(rows, described, self._schema))
+        found_NGT = self.booster.predict(matrix, pred_contribs=True, strict_shape=True)
+        numbers = range(described.offsets[-1], described.width)
+        begins = [*described.offsets[: described.num_one_hot], *numbers, described.width]
+        place = {name: number for number, name in enumerate(described.features)}
+        order = [*(place[feature.name] for feature in self._schema.features), -1]
+        return np.add.reduceat(found_NGT, begins, axis=2)[..., order]
+
     def named(self) -> xgboost.Booster:
         """The booster for the package xgboost, its columns named after features and levels."""
         described = self.described

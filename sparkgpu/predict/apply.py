@@ -8,7 +8,7 @@ N rows, C classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.output import PredictionFile, check_output
 from sparkgpu.predict.readers import reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
-from sparkgpu.prepare.encoding import labels
+from sparkgpu.prepare.encoding import Encoder, labels
 from sparkgpu.prepare.spelling import spelled
 from sparkgpu.score import compare, decision, metrics
 
@@ -157,27 +157,22 @@ def predict_source(
     """
     check_output(out)
     found = find_source(source, model.schema.dialect)
-    read = reader_of(found)
     schema, encoder = model.schema, model.encoder()
     own = [schema.target, *([schema.weight] if schema.weight else [])]
     columns = None if keep_columns else list(dict.fromkeys([*encoder.columns, *own]))
     rows, scored, start = 0, None, time.perf_counter()
-    with refusing_unreadable(found), PredictionFile(out, model.columns) as file:
-        for batch in filter(len, read(found, columns)):
+    with refusing_unreadable(found), PredictionFile(out) as file:
+        for batch in checked_batches(found, encoder, columns):
             names = batch.schema.names
             if rows == 0:
-                if not set(encoder.columns) <= set(names):  # the error names all columns of the source
-                    encoder.check(next(iter(read(found, None))).schema.names, found.name)
                 weight = schema.weight if schema.weight in names else None
                 scored = _Scored(model=model, weight=weight) if schema.target in names else None
             values = model.values(batch, encoder)
             if scored is not None:
                 scored.add(batch, values)
-            file.write(values, batch if keep_columns else None)
+            file.write(model.columns(values), batch if keep_columns else None)
             rows += batch.num_rows
             progress(rows)
-        if rows == 0:
-            raise DataError(f"{found.name}: the table has no rows. Give a table with rows.")
     seconds = time.perf_counter() - start
     return Outcome(
         rows=rows,
@@ -191,6 +186,20 @@ def predict_source(
         ),
         score=scored.score() if scored is not None else None,
     )
+
+
+def checked_batches(
+    source: Source, encoder: Encoder, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """Some columns (None: all) of a source's rows; raises `DataError` if it has no rows or lacks a column."""
+    read, is_empty = reader_of(source), True
+    for batch in filter(len, read(source, columns)):
+        if is_empty and not set(encoder.columns) <= set(batch.schema.names):
+            encoder.check(next(iter(read(source, None))).schema.names, source.name)  # it names all columns
+        is_empty = False
+        yield batch
+    if is_empty:
+        raise DataError(f"{source.name}: the table has no rows. Give a table with rows.")
 
 
 def _trained_on(schema: TableSchema, source: Source, rows: int) -> list[str]:

@@ -20,8 +20,10 @@ from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.rundir.metrics_json import finished_results
 from sparkgpu.core.rundir.paths import RunPaths
+from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.words import listed
+from sparkgpu.predict.explain.contributions import SAMPLES, Explain, exact, explained, sampling
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, decision_of, intervals_of, model_name, weights_of
 from sparkgpu.predict.output import ENDS, PREDICTION, SET, prediction_columns, predictions, typed_classes
@@ -33,6 +35,7 @@ from sparkgpu.score.decision import decided
 from sparkgpu.trials.engine import Model, load_fitted
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame as SparkDataFrame
 
 _SPARK_TYPES = {"i": "long", "f": "double", "b": "boolean", "O": "string"}
@@ -65,6 +68,7 @@ class FittedModel:
         self.intervals = intervals_of(results, self.name)
         self.threshold = self._decision.threshold if self._decision else None
         done = {trial.name: trial for trial in results.done()}
+        self._is_blend = len({done[trial].model for trial in self.members}) > 1
         self._models: list[tuple[float, float | None, Model]] = [
             (
                 weight,
@@ -92,7 +96,7 @@ class FittedModel:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how this model is applied here."""
-        found = [getattr(model, "note", None) for *_, model in self._models]
+        found = [*self.notes_of_trials]
         if self._refit:
             found.append(self._refit.sentence)
         if self._decision:
@@ -100,7 +104,12 @@ class FittedModel:
         if self.intervals:
             share = f"{100 * self.intervals.coverage:g} %"
             found.append(f"{self._sure} should hold the truth in {share} of rows like those of the run")
-        return tuple(dict.fromkeys(note for note in found if note))
+        return tuple(found)
+
+    @property
+    def notes_of_trials(self) -> tuple[str, ...]:
+        notes = (getattr(model, "note", None) for *_, model in self._models)
+        return tuple(dict.fromkeys(note for note in notes if note))
 
     def encoder(self) -> Encoder:
         """A new encoder of rows for this model, which counts what is unusual in them."""
@@ -139,6 +148,36 @@ class FittedModel:
         Raises `ConfigError` for a regression, and if the run has no sets.
         """
         return conformal.sets(self._conformal("predict_set", classes=True), self._values(data))
+
+    def explain(self, data: Any, *, samples: int = SAMPLES) -> pd.DataFrame:
+        """What each column added to the prediction of each row of `data`, as ``sparkgpu explain`` writes it.
+
+        A line for each row and class: `row`, `class`, `scale`, `base`, a ``contribution_`` of each column,
+        and `prediction`, their sum; of trees exact, and else sampled with so many rows of the run, with an
+        ``error_`` of each column. Takes and warns of what `predict` does, and raises `DataError` as it does;
+        `ConfigError` if `samples` are below 2, or the run's table is gone.
+        """
+        reader, encoder = as_reader(data), self.encoder()
+        encoder.check(reader.schema.names, "the data")
+        parts = [*explained(batches(reader), self.schema, encoder, self.explainer(samples))]
+        if not parts:
+            raise DataError("the data has no rows, so nothing can be explained. Give some.")
+        for sentence in encoder.findings.sentences():
+            warnings.warn(sentence, stacklevel=2)
+        found: pd.DataFrame = pa.concat_tables(map(pa.table, parts)).to_pandas()
+        return found
+
+    def explainer(self, samples: int) -> Explain:
+        """Explains encoded rows."""
+        columns = self._encoder.columns
+        if self.is_sampled:
+            return sampling(RunPaths(root=self.run_dir), self.schema, columns, self._of_rows, samples)
+        return partial(exact, self.schema, columns, self._models)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether `explain` samples: all but trials of one model, whose library knows its trees' values."""
+        return self._is_blend or not all(getattr(model, "contributions", None) for *_, model in self._models)
 
     def _conformal(self, asked: str, *, classes: bool) -> Conformal:
         if classes != bool(self.schema.classes):
@@ -189,8 +228,10 @@ class FittedModel:
 
     def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""
-        rows = encoder.rows(batch)
-        if batch.num_rows == 0:
+        return self._of_rows(encoder.rows(batch))
+
+    def _of_rows(self, rows: Rows) -> NDArray[np.float64]:
+        if not len(rows.row_id_N):
             return np.empty((0, len(self.schema.classes)) if self.schema.classes else 0)
         total: NDArray[np.float64] = np.zeros(())
         for weight, temperature, model in self._models:

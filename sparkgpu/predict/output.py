@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,21 +30,21 @@ PREDICTION = "prediction"
 ENDS, SET = ("lower", "upper"), "prediction_set"
 Decide = Callable[[NDArray[np.float64]], NDArray[np.int64]]
 """Class codes (N,) of probabilities (N, C)."""
-_ENDINGS = (".parquet", ".csv")
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = r"^[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?$"
 
 
-def check_output(file: Path) -> None:
-    """Raise `ConfigError` if predictions cannot be written to `file`."""
-    if file.suffix.lower() not in _ENDINGS:
-        raise ConfigError(f"--out {file}: its ending must be {' or '.join(_ENDINGS)}, which is its format.")
+def check_output(file: Path, option: str = "--out", endings: Sequence[str] = (".parquet", ".csv")) -> None:
+    """Raise `ConfigError` if `file`, which an `option` of the command line names, cannot be written."""
+    asked = f"{option} {file}"
+    if file.suffix.lower() not in endings:
+        raise ConfigError(f"{asked}: its ending must be {' or '.join(endings)}, which is its format.")
     if file.exists():
-        raise ConfigError(f"--out {file}: it exists. Give a new file, or remove it.")
+        raise ConfigError(f"{asked}: it exists. Give a new file, or remove it.")
     if not file.parent.is_dir():
-        raise ConfigError(f"--out {file}: there is no folder {file.parent}. Make it, or give another file.")
+        raise ConfigError(f"{asked}: there is no folder {file.parent}. Make it, or give another file.")
     if not os.access(file.parent, os.W_OK):
-        raise ConfigError(f"--out {file}: you may not write in {file.parent}. Give another folder.")
+        raise ConfigError(f"{asked}: you may not write in {file.parent}. Give another folder.")
 
 
 def prediction_columns(schema: TableSchema, sure: Conformal | None = None) -> tuple[str, ...]:
@@ -90,9 +90,8 @@ def typed(texts: Iterable[str], kind: str | None) -> list[Any]:
 class PredictionFile:
     """The file of predictions; it gets its name when the block ends without an error."""
 
-    def __init__(self, file: Path, columns: Callable[[NDArray[np.float64]], dict[str, pa.Array]]) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._columns = columns
         self._temporary = file.with_name(f".{file.name}.{os.getpid()}")
         self._written: pa.Schema | None = None
         self._writer: pq.ParquetWriter | pyarrow.csv.CSVWriter | None = None
@@ -110,12 +109,11 @@ class PredictionFile:
         else:
             self._temporary.unlink(missing_ok=True)
 
-    def write(self, values: NDArray[np.float64], beside: pa.RecordBatch | None) -> None:
-        """Add rows: their predictions, behind the columns of `beside`.
+    def write(self, added: Mapping[str, pa.Array], beside: pa.RecordBatch | None = None) -> None:
+        """Add rows: the columns `added`, behind those of `beside`.
 
-        Raises `DataError` if one of these has the name of a prediction's column.
+        Raises `DataError` if one of these has the name of one that is added.
         """
-        added = self._columns(values)
         names, arrays = [*added], [*added.values()]
         if beside is not None:
             taken = [name for name in beside.schema.names if name in added]

@@ -174,10 +174,12 @@ class BoostingModel:
     """A loaded booster; `apply` takes features from `feature_frame`.
 
     `importance` gives the library's own importance of features, by name: the gain of the cuts if it keeps it.
+    `contributions` gives what each feature adds to the margin, and last the base (N, C or 1, F + 1).
     """
 
     schema: TableSchema
     apply: Callable[[pd.DataFrame], NDArray[np.float64]]
+    contributions: Callable[[Rows], NDArray[Any]] | None = None
     importance: Callable[[], Mapping[str, Any]] | None = None
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:

@@ -14,8 +14,17 @@ from numpy.typing import NDArray
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.host.gpus import find_gpus
 from sparkgpu.core.plan.gpu_memory import tree_bytes
+from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import SplitName, TableSchema
-from sparkgpu.trees.boosting import BoostingEngine, BoostingModel, Fitted, Progress, Split, thinned
+from sparkgpu.trees.boosting import (
+    BoostingEngine,
+    BoostingModel,
+    Fitted,
+    Progress,
+    Split,
+    feature_frame,
+    thinned,
+)
 from sparkgpu.trials.engine import TreesTrial
 
 _LOSSES = {"binary": "Logloss", "multiclass": "MultiClass", "regression": "RMSE"}
@@ -69,9 +78,17 @@ class CatBoost(BoostingEngine):
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
         model = _loaded(folder / CATBOOST_FILE)
+
+        def contributions(rows: Rows) -> NDArray[Any]:
+            pool = _pool(feature_frame(rows, schema), schema)
+            found = model.get_feature_importance(pool, type="ShapValues")
+            return np.reshape(found, (len(rows.label_N), -1, len(schema.features) + 1))
+
         return BoostingModel(
             schema=schema,
             apply=lambda frame: _predict(model, frame, schema),
+            # Those of other trees do not add up (catboost 1.2.10; its issues 1703 and 2136).
+            contributions=contributions if model.get_all_params()["grow_policy"] == "SymmetricTree" else None,
             importance=lambda: dict(zip(model.feature_names_, model.get_feature_importance(), strict=True)),
         )
 

@@ -20,6 +20,7 @@ from sparkgpu.trees.boosting import (
     Progress,
     Split,
     both_classes,
+    feature_frame,
     thinned,
 )
 from sparkgpu.trials.engine import TreesTrial
@@ -71,6 +72,10 @@ class LightGBM(BoostingEngine):
         return BoostingModel(
             schema=schema,
             apply=lambda frame: _predict(booster, frame, schema, None),
+            contributions=lambda rows: np.reshape(
+                booster.predict(feature_frame(rows, schema), pred_contrib=True),
+                (len(rows.label_N), -1, len(schema.features) + 1),
+            ),
             importance=lambda: dict(
                 zip(booster.feature_name(), booster.feature_importance("gain"), strict=True)
             ),

@@ -23,6 +23,7 @@ from sparkgpu.trees.boosting import (
     Progress,
     Split,
     both_classes,
+    feature_frame,
     thinned,
 )
 from sparkgpu.trials.engine import TreesTrial
@@ -82,6 +83,11 @@ class XGBoost(BoostingEngine):
         return BoostingModel(
             schema=schema,
             apply=lambda frame: _predict(booster, frame, schema, None),
+            contributions=lambda rows: booster.predict(
+                xgboost.DMatrix(feature_frame(rows, schema), enable_categorical=True),
+                pred_contribs=True,
+                strict_shape=True,
+            ),
             importance=lambda: booster.get_score(importance_type="total_gain"),
         )
 

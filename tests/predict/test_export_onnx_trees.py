@@ -1,4 +1,4 @@
-"""A booster as ONNX adds up the leaves that xgboost adds up, however its rows are encoded."""
+"""A booster as ONNX adds up the leaves that xgboost adds up, however rows are encoded; TreeSHAP, too."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import OTHER_LEVEL, TableSchema, Task
 from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
 from sparkgpu.h2o.mojo_file import Description
+from sparkgpu.predict.explain.contributions import exact
 from sparkgpu.predict.export_onnx_trees import trees_as_onnx
 from sparkgpu.score.calibration import scaled
 
@@ -123,3 +124,27 @@ def test_onnxruntime_adds_up_the_leaves_that_xgboost_adds_up(
     size = max(np.abs(expected).max(), 1.0)
     assert found.dtype == np.float64 and found.shape == expected.shape
     np.testing.assert_allclose(found / size, expected / size, atol=2e-6)
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("task", "objective", "scale"),
+    [
+        ("binary", None, "log-odds"), ("multiclass", None, "log score"), ("regression", None, "value"),
+        ("regression", "count:poisson", "log of the value"),
+    ],
+)  # fmt: skip
+def test_contributions_to_trees_of_h2o_add_up_and_are_zero_for_a_constant_column(
+    task: Task, objective: str | None, scale: str, sparse: bool, hot: bool
+) -> None:
+    schema, rows = schema_of(task), made_rows()
+    model = model_of(task, schema, rows, sparse=sparse, hot=hot, objective=objective)
+    columns = [feature.source for feature in schema.features]
+    found = exact(schema, columns, [(1.0, None, model)], rows)
+    matrix = xgboost.DMatrix(matrix_of(rows, model.described, schema))
+    margin_NG = model.booster.predict(matrix, output_margin=True).reshape(ROWS, -1)
+    np.testing.assert_allclose(found.base_NG + found.added_NGM.sum(axis=2), margin_NG, rtol=1e-5, atol=1e-4)
+    assert found.scale == scale and np.abs(found.added_NGM[..., columns.index("constant")]).max() == 0
+    largest = dict(zip(columns, np.abs(found.added_NGM).max(axis=(0, 1)), strict=True))
+    assert max(largest, key=lambda name: largest[name]) == "size_m" and (objective or largest["zone"] > 0.01)

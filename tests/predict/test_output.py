@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +24,10 @@ def test_texts_that_a_spreadsheet_would_run_have_an_apostrophe_in_a_csv(
     schema = TableSchema.model_construct(classes=("=a", "b"), target_type="string", features=(feature("x"),))
     file = tmp_path / f"predicted.{ending}"
     rows = pa.record_batch({"=x": pa.array(TEXTS), "kind": pa.array(TEXTS).dictionary_encode()})
-    columns = partial(predictions, schema, decide=lambda probability_NC: probability_NC.argmax(axis=1))
-    with PredictionFile(file, columns) as written:
-        written.write(np.tile([0.9, 0.1], (len(TEXTS), 1)), rows)
+    share_NC = np.tile([0.9, 0.1], (len(TEXTS), 1))
+    added = predictions(schema, share_NC, lambda share_NC: share_NC.argmax(axis=1))
+    with PredictionFile(file) as written:
+        written.write(added, rows)
     read = pd.read_csv(file, dtype=str) if ending == "csv" else pd.read_parquet(file)
     for column in (name, "kind"):
         assert read[column].astype(object).replace(np.nan, None).tolist() == expected

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import RowGroups, Rows, joined
-from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.predict.explain.columns import Places
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray
@@ -52,7 +52,7 @@ def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> S
     cannot be read.
     """
     random = np.random.default_rng(seed)
-    read = _read(paths, schema, rows, random)
+    read = read_some(paths, schema, "test", rows, random)
     chosen_N = random.permutation(len(read.label_N))
     weight_N = np.ones(len(chosen_N[:rows]))
     if schema.task == "binary" and len(chosen_N) > rows:
@@ -63,9 +63,11 @@ def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> S
     )
 
 
-def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Generator) -> Rows:
-    """All rows in the order of the files, or `_MOST_READ` times as many as are wanted."""
-    groups = RowGroups(paths, schema, "test")
+def read_some(
+    paths: RunPaths, schema: TableSchema, split: SplitName, rows: int, random: np.random.Generator
+) -> Rows:
+    """All rows of a split in the order of the files, or `_MOST_READ` times as many as are wanted."""
+    groups = RowGroups(paths, schema, split)
     parts: list[Rows] = []
     held, is_long = 0, sum(group.rows for group in groups.groups) > _MOST_READ * rows
     for part in groups.blocks(random if is_long else None):
@@ -74,7 +76,9 @@ def _read(paths: RunPaths, schema: TableSchema, rows: int, random: np.random.Gen
         if held >= _MOST_READ * rows:
             break
     if not parts:
-        raise DataError(f"{paths.table}: the prepared table holds no test rows, so nothing can be explained.")
+        raise DataError(
+            f"{paths.table}: the prepared table holds no {split} rows, so nothing can be explained."
+        )
     return joined(parts)
 
 

@@ -19,6 +19,7 @@ from sparkgpu.present.terminal.facts import print_facts
 
 if TYPE_CHECKING:
     from sparkgpu.predict.apply import Outcome, Score
+    from sparkgpu.predict.explain.file import Explained
     from sparkgpu.predict.fitted import FittedModel
     from sparkgpu.present.table_model import Table
 
@@ -86,8 +87,8 @@ def counting(quiet: bool) -> Iterator[Callable[[int], None]]:
         )
 
 
-def show_predicted(model: FittedModel, outcome: Outcome, out: Path, *, quiet: bool) -> None:
-    """Print what was predicted; with `quiet` only the notes, on standard error."""
+def show_predicted(model: FittedModel, outcome: Outcome | Explained, out: Path, *, quiet: bool) -> None:
+    """Print what was predicted or explained; with `quiet` only the notes, on standard error."""
     if quiet:
         for note in outcome.notes:
             print(f"sparkgpu: note: {note}", file=sys.stderr)
@@ -99,14 +100,15 @@ def show_predicted(model: FittedModel, outcome: Outcome, out: Path, *, quiet: bo
         ("model", f"{model.name}, predicts {model.target}{made_of}"),
         ("rows", f"{outcome.rows:,} in {seconds_text(outcome.seconds)} ({rate:,.0f} rows/s)"),
         *(("note", note) for note in outcome.notes),
-        *(_metrics(model, outcome.score) if outcome.score is not None else ()),
+        *(_metrics(model, score) if (score := getattr(outcome, "score", None)) is not None else ()),
+        *([("scale", scale)] if (scale := getattr(outcome, "scale", None)) is not None else ()),
         ("written", str(out)),
     )
     print_facts(plain_console(), pairs)
 
 
-def predicted_json(model: FittedModel, outcome: Outcome, out: Path) -> str:
-    """What was predicted, for programs."""
+def predicted_json(model: FittedModel, outcome: Outcome | Explained, out: Path) -> str:
+    """What was predicted or explained, for programs."""
     found = {"model": model.name, "members": dict(model.members), "target": model.target, "out": str(out)}
     return json.dumps({**found, **dataclasses.asdict(outcome)}, indent=2)
 
