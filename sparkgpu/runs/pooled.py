@@ -56,17 +56,13 @@ def mix(schema: TableSchema, valid: Labels, pooled: Mapping[str, Pooled]) -> tup
     """The blend of several models, with its weights from the validation rows.
 
     The weights minimise the loss, whatever the run's metric is: by that, a member may be ahead of the blend
-    there, and then leads the run. Models that do not help get the weight 0.
+    there, and then leads the run.
     """
     task = schema.task
     has_valid_N = np.logical_and.reduce([found.has_valid_N for found in pooled.values()])
     rows = valid.part(has_valid_N)
     members = {name: found.valid[has_valid_N] for name, found in pooled.items()}
-    helping = blend.members_that_help(task, rows.label_N, members, weight_N=rows.weight_N)
-    kept = {name: members[name] for name in helping}
-    weights = dict.fromkeys(members, 0.0) | blend.blend_weights(
-        task, rows.label_N, kept, weight_N=rows.weight_N
-    )
+    weights = blend.blend_weights(task, rows.label_N, members, weight_N=rows.weight_N)
     mixed = Pooled(
         valid=blend.blend({name: found.valid for name, found in pooled.items()}, weights),
         test=blend.blend({name: found.test for name, found in pooled.items()}, weights),

@@ -7,26 +7,20 @@ classes, M models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from sparkgpu.score.metrics import mean_loss
 from sparkgpu.score.rows import FloatArray, Task, checked
 
-NEGLIGIBLE = 1e-3
+NEGLIGIBLE = 1e-2
 """A smaller weight becomes 0: a model that adds nothing need not be deployed."""
 
 _FLAT = 1e-12  # mixtures with a smaller relative gain count as equal
 # Equal weights count as much as so many rows: what few rows seem to say about weights is mostly noise
 # (benchmarks/results/2026-11-25-seconds.md).
 _ROWS_OF_EQUAL_WEIGHTS = 300
-
-_FOLDS = 5
-_FEWEST_PER_FOLD = 20
-_NOTICEABLE = 2e-4
-_MOST_SELECTED = 20_000  # more rows change no choice, and cost seconds
 
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
@@ -66,57 +60,6 @@ def blend_weights(
     more = float(share_N @ more_N)
     error = float(np.sqrt(share_N @ (more_N - more) ** 2 / count))
     return dict(zip(names, (moved_M if more <= error else least_M).tolist(), strict=True))
-
-
-def members_that_help(
-    task: Task, label_N: Any, predictions: Mapping[str, Any], *, weight_N: Any = None
-) -> tuple[str, ...]:
-    """The models without which a blend of the others is worse on rows that did not fit its weights.
-
-    Of more than two models, one after the other is left out for as long as the blend of the rest has no
-    noticeably greater loss in a cross-validation over these rows. The order of `predictions` is kept.
-    """
-    names = list(predictions)
-    label_N = np.asarray(label_N)
-    kept_N = slice(None, None, max(1, -(-len(label_N) // _MOST_SELECTED)))
-    label_N = label_N[kept_N]
-    weight_N = None if weight_N is None else np.asarray(weight_N)[kept_N]
-    rows = {name: np.asarray(prediction)[kept_N] for name, prediction in predictions.items()}
-    fold_N = np.random.default_rng(0).permutation(len(label_N)) % _FOLDS
-
-    def loss(members: Sequence[str]) -> float:
-        return _unseen_loss(task, label_N, {name: rows[name] for name in members}, weight_N, fold_N)
-
-    if len(names) < 3 or len(label_N) < _FEWEST_PER_FOLD * _FOLDS:
-        return tuple(names)
-    least = loss(names)
-    while len(names) > 1:
-        without = {name: loss([other for other in names if other != name]) for name in names}
-        worst = min(without, key=lambda name: without[name])
-        if without[worst] > (1 + _NOTICEABLE) * least:
-            break
-        least = min(least, without[worst])
-        names.remove(worst)
-    return tuple(names)
-
-
-def _unseen_loss(
-    task: Task, label_N: Any, predictions: Mapping[str, Any], weight_N: Any, fold_N: Any
-) -> float:
-    """The mean loss of mixtures over the folds, each with weights from the rows of the others."""
-    total = 0.0
-    for fold in range(_FOLDS):
-        fitted_N, held_N = fold_N != fold, fold_N == fold
-        weights = blend_weights(
-            task, label_N[fitted_N], {name: found[fitted_N] for name, found in predictions.items()},
-            weight_N=None if weight_N is None else weight_N[fitted_N],
-        )  # fmt: skip
-        held = {name: found[held_N] for name, found in predictions.items()}
-        of_mixture = mean_loss(
-            task, label_N[held_N], blend(held, weights), None if weight_N is None else weight_N[held_N]
-        )
-        total += of_mixture * float(np.mean(held_N))
-    return total
 
 
 def blend(predictions: Mapping[str, Any], weights: Mapping[str, float]) -> FloatArray:
