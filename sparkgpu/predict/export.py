@@ -24,6 +24,7 @@ from sparkgpu.predict.export_formats import FORMATS, Format, Trained
 from sparkgpu.predict.exported_columns import means_of
 from sparkgpu.predict.members import decision_of, intervals_of, model_name, weights_of
 from sparkgpu.prepare.target_means import load_means
+from sparkgpu.prepare.texts import text_features
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.predictions import align
 from sparkgpu.trials.saved_model import largest_difference
@@ -49,6 +50,12 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
         raise ConfigError(
             f"--format {format}: a model of {trained.trial.engine} has no such format. Choose one of "
             f"{listed([*fitting, MLFLOW])}."
+        )
+    if format == "onnx" and (texts := text_features(trained.schema.features)):
+        raise ConfigError(
+            f"--format onnx: such a file cannot read texts, and the model read {listed(map(repr, texts))} as "
+            "such. "
+            f"Choose one of {listed([*(one for one in fitting if one != format), MLFLOW])}."
         )
     if absent := [module for module in found.needs if find_spec(module) is None]:
         raise DeviceError(

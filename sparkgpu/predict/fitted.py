@@ -27,8 +27,7 @@ from sparkgpu.predict.explain.contributions import SAMPLES, Explain, exact, expl
 from sparkgpu.predict.frames import as_reader, batches
 from sparkgpu.predict.members import BEST, decision_of, intervals_of, model_name, weights_of
 from sparkgpu.predict.output import ENDS, PREDICTION, SET, prediction_columns, predictions, typed_classes
-from sparkgpu.prepare.encoding import Encoder, Findings
-from sparkgpu.prepare.target_means import load_means
+from sparkgpu.prepare.encoding import Encoder, Findings, load_made
 from sparkgpu.score import conformal
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.decision import decided
@@ -62,7 +61,7 @@ class FittedModel:
         self.name = model_name(results, model, str(run_dir))
         self.schema: TableSchema = read_schema(paths)
         self.task, self.target = self.schema.task, self.schema.target
-        self._encoder = Encoder(self.schema, load_means(paths.table, self.schema.features))
+        self._encoder = Encoder(self.schema, load_made(paths.table, self.schema.features))
         self.members = weights_of(results, self.name)
         self._decision = decision_of(results, self.name)
         self.intervals = intervals_of(results, self.name)

@@ -29,6 +29,7 @@ from sparkgpu.predict.fitted import FittedModel
 from sparkgpu.predict.members import BEST
 from sparkgpu.prepare.columns import WHOLE_TYPES
 from sparkgpu.prepare.target_means import FOLDER as MEANS_FOLDER
+from sparkgpu.prepare.texts import FOLDER as TEXTS_FOLDER
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,8 +146,10 @@ def _requirements(fitted: FittedModel) -> list[str]:
 
 
 def _copy_needed(paths: RunPaths, trials: Iterable[str], folder: Path) -> None:
-    """Copy ``metrics.json``, the table's schema and mean targets, and the models of these trials."""
-    wanted = [paths.metrics, paths.schema, *(paths.table / MEANS_FOLDER).glob("*.parquet")]
+    """Copy ``metrics.json``, the table's schema, mean targets and words, and the models of these trials."""
+    wanted = [paths.metrics, paths.schema]
+    for name in (MEANS_FOLDER, TEXTS_FOLDER):
+        wanted += (paths.table / name).glob("*.parquet")
     for trial in trials:
         wanted += paths.trial(trial).root.glob("model.*")
     for file in wanted:
@@ -175,7 +178,9 @@ def example_of(fitted: FittedModel) -> pd.DataFrame:
 def _add_number(columns: dict[str, Any], feature: Feature, value_N: Any) -> None:
     import pandas as pd
 
-    if feature.reading != "timestamp":
+    if feature.is_text:  # the table holds no texts
+        columns[feature.source] = pd.Series([""] * len(value_N))
+    elif feature.reading != "timestamp":
         columns[feature.source] = value_N.astype(np.float64)
     elif feature.part == "days since 1970":
         seconds_N = np.round(value_N.astype(np.float64) * _SECONDS_PER_DAY)

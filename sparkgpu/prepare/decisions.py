@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sparkgpu.core.config.keys import DataConfig, RunConfig, SplitConfig
@@ -25,6 +26,7 @@ _FITTING: Mapping[Role, tuple[str, ...]] = {
     "boolean": ("number", "boolean", "text"),
     "timestamp": ("number", "text", "time"),
     "categorical": ("number", "boolean", "text", "time"),
+    "text": ("text",),
 }
 """The families of columns that can be read in each role."""
 
@@ -173,6 +175,11 @@ def notes_on(
             are = "is text that holds" if len(names) == 1 else "are texts that hold"
             read = "is read" if len(names) == 1 else "are read"
             notes.append(f"{listed(map(repr, names))} {are} {held} and {read} as such")
+    for name, number in Counter(feature.source for feature in features if feature.is_text).items():
+        notes.append(
+            f"{name!r} is read as text, word by word: {number} features; "
+            f"{_as_role(name, 'ignore')} leaves it out"
+        )
     id_like = [item.column for item in dropped if item.reason.startswith(ID_LIKE)]
     unread = _unread_notes(levels, source_format, id_like)
     ids = [statistics[name] for name in id_like if name not in unread]

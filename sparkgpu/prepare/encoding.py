@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ from sparkgpu.prepare.column_values import (
 from sparkgpu.prepare.columns import is_number
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.spelling import spelled
-from sparkgpu.prepare.target_means import LevelMeans
+from sparkgpu.prepare.target_means import LevelMeans, load_means
+from sparkgpu.prepare.texts import TextFeatures, load_texts
 from sparkgpu.prepare.timestamps import TIME_PARTS
 
 
@@ -72,11 +74,13 @@ class Findings:
 
 
 class Encoder:
-    """Makes the rows of a table from the user's columns; `means` are by the feature with the levels."""
+    """Makes the rows of a table from the user's columns; `made` gives mean targets, and numbers of texts."""
 
-    def __init__(self, schema: TableSchema, means: Mapping[str, LevelMeans] | None = None) -> None:
+    def __init__(
+        self, schema: TableSchema, made: Mapping[str, LevelMeans | TextFeatures] | None = None
+    ) -> None:
         self._schema = schema
-        self._means = means or {}
+        self._made = made or {}
         self._columns = {
             feature.source: feature.type or "" for feature in schema.features if feature.means_of is None
         }
@@ -110,8 +114,8 @@ class Encoder:
     ) -> Rows:
         """The rows of a batch with the columns of `check`; their ids count on from `first`, labels are 0.
 
-        `part_N` are the parts of training rows, whose mean targets leave out their own. Raises `DataError` if
-        a column has a type that cannot be read.
+        `part_N` are the parts of training rows, whose mean targets and estimates leave out their own. Raises
+        `DataError` if a column has a type that cannot be read.
         """
         size = batch.num_rows
         numeric_NF = np.empty((size, len(self._schema.numeric)), dtype=np.float32)
@@ -124,7 +128,7 @@ class Encoder:
         self.findings.values.update({name: size - column.null_count for name, column in column_of.items()})
         timestamp_of: dict[str, pa.Array] = {}
         for feature in self._schema.numeric:
-            if feature.means_of is not None:
+            if feature.means_of is not None or feature.is_text:
                 continue
             source, column = feature.source, column_of[feature.source]
             if feature.reading == "timestamp":
@@ -147,9 +151,9 @@ class Encoder:
             codes_NK[:, place], unknown = _read(feature, codes, column_of[feature.source])
             self.findings.unknown[feature.source] += unknown
         part_N = np.full(size, -1) if part_N is None else part_N
-        for means in self._means.values():
-            for name, mean_N in means.columns(column_of, part_N).items():
-                numeric_NF[:, place_of[name]] = mean_N
+        for made in self._made.values():
+            for name, own_N in made.columns(column_of, part_N).items():
+                numeric_NF[:, place_of[name]] = own_N
         return Rows(
             row_id_N=np.arange(first, first + size, dtype=np.int64),
             label_N=np.zeros(size, dtype=np.int64 if self._schema.classes else np.float64),
@@ -157,6 +161,13 @@ class Encoder:
             numeric_NF=numeric_NF,
             codes_NK=codes_NK,
         )
+
+
+def load_made(
+    table: Path, features: Sequence[Feature], *, past: bool = False
+) -> dict[str, LevelMeans | TextFeatures]:
+    """What gives an encoder mean targets and numbers of texts, from the folder of a table."""
+    return {**load_means(table, features, past=past), **load_texts(table, features)}
 
 
 def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import OTHER_LEVEL, DroppedColumn, Feature, Reading
 from sparkgpu.prepare.column_values import as_texts
-from sparkgpu.prepare.roles import ColumnRole, safe_names, text_reason
+from sparkgpu.prepare.roles import ColumnRole, is_prose, safe_names, text_reason
 from sparkgpu.prepare.split import TRAIN, SplitRule
+from sparkgpu.prepare.texts import ESTIMATE
 
 _READINGS: Mapping[str, Reading] = {
     "numeric": "number",
@@ -40,6 +41,12 @@ class Levels:
     kept: int
     values: int
     rows: int
+
+    @property
+    def words(self) -> float:
+        """The mean number of words between blanks, of up to 1,000 of the levels."""
+        some = self.levels[:1000]
+        return sum(len(level.split()) for level in some) / max(len(some), 1)
 
     def with_other(self) -> tuple[str, ...]:
         return (*self.levels, OTHER_LEVEL) if self.num_levels > len(self.levels) else self.levels
@@ -93,12 +100,17 @@ def count_levels(
 def useful_roles(
     roles: Sequence[ColumnRole], levels: Mapping[str, Levels]
 ) -> tuple[list[ColumnRole], list[DroppedColumn]]:
-    """The roles without the categories with nothing to learn, except those that the user asked for."""
+    """The roles without the categories with nothing to learn, except those that the user asked for.
+
+    Long texts that mostly differ are read word by word.
+    """
     kept, dropped = [], []
     for role in roles:
         found = levels.get(role.column)
         reason = found and text_reason(found.num_levels, found.values, found.rows)
-        if found and reason and not (role.asked and found.values):
+        if found and not role.asked and is_prose(found.num_levels, found.values, found.words):
+            kept.append(replace(role, role="text"))
+        elif found and reason and not (role.asked and found.values):
             dropped.append(DroppedColumn(column=role.column, reason=reason))
         else:
             kept.append(role)
@@ -121,7 +133,11 @@ def features_of(
     prefix = "f"
     while any(re.fullmatch(rf"{prefix}\d+(_.*)?", name, re.IGNORECASE) for name in types):
         prefix = f"_{prefix}"
-    parts = [(role, part) for role in roles for part in (role.parts if role.role == "timestamp" else (None,))]
+    parts = [
+        (role, part)
+        for role in roles
+        for part in (role.parts if role.role in ("timestamp", "text") else (None,))
+    ]
     names = safe_names([f"{role.column}_{part}" if part else role.column for role, part in parts])
     return tuple(
         Feature(
@@ -131,7 +147,7 @@ def features_of(
             kind="categorical" if role.role == "categorical" else "numeric",
             pipeline=role.column if role.column in taken else f"{prefix}{place}",
             levels=levels[role.column].with_other() if role.role == "categorical" else (),
-            reading=_READINGS[role.role],
+            reading=_READINGS.get(role.role) or ("estimate" if str(part).startswith(ESTIMATE) else "topic"),
             type=types[role.column],
         )
         for place, (name, (role, part)) in enumerate(zip(names, parts, strict=True))

@@ -2,9 +2,11 @@
 
 Its stages are Spark's own: a SQLTransformer (typed columns, parts of timestamps), a StringIndexerModel with
 the levels found in the training rows, a SQLTransformer (codes; missing is null), a VectorAssembler (missing
-is NaN), which takes columns of finite numbers as they are. Saved by Spark's own writer, it gives the same
-vectors in plain Spark, in a session whose time zone is UTC. Mean targets of levels enter as columns before
-the VectorAssembler.
+is NaN), which takes columns of finite numbers as they are. A text goes through a RegexTokenizer, a
+CountVectorizerModel, its words' rareness, a Normalizer, and a PCAModel whose matrix gives estimates and
+topics; in the table, training rows have other estimates (`sparkgpu.prepare.texts`). Saved by Spark's own
+writer, it gives the same vectors in plain Spark, in a session whose time zone is UTC. Mean targets of levels
+enter as columns before the VectorAssembler.
 
 `sparkgpu.prepare.encoding` gives the same features for new rows without Spark; a test holds the two together.
 """
@@ -12,13 +14,15 @@ the VectorAssembler.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.table.schema import OTHER_LEVEL, Feature
 from sparkgpu.prepare.column_values import FINITE_NUMBER, TIMESTAMP
 from sparkgpu.prepare.columns import BROKEN_TYPES, quoted
-from sparkgpu.prepare.pyspark_internals import java_of, java_texts
+from sparkgpu.prepare.pyspark_internals import java_of, java_texts, pca_model
 from sparkgpu.prepare.roles import FLOAT32_MAX
+from sparkgpu.prepare.texts import WORD, TextFeatures
 from sparkgpu.prepare.timestamps import TIME_PARTS
 
 if TYPE_CHECKING:
@@ -30,12 +34,19 @@ VECTOR = "features"
 
 
 def pipeline_model(
-    session: SparkSession, features: Sequence[Feature], types: Mapping[str, str]
+    session: SparkSession,
+    features: Sequence[Feature],
+    types: Mapping[str, str],
+    texts: Mapping[str, TextFeatures],
 ) -> PipelineModel:
-    """The fitted pipeline of `features` over a table with columns of these `types`."""
+    """The fitted pipeline of `features` over a table with columns of these `types`.
+
+    `texts` are by the name of the first feature of a text: its place in the pipeline is that of all.
+    """
     from pyspark.ml import PipelineModel
     from pyspark.ml.feature import SQLTransformer, StringIndexerModel, VectorAssembler
 
+    features = [feature for feature in features if not feature.is_text or feature.name in texts]
     own = [feature for feature in features if feature.means_of is None]
     typed = [
         f"{_typed(feature)} AS {feature.pipeline}" for feature in own if feature.pipeline != feature.source
@@ -53,7 +64,10 @@ def pipeline_model(
         stages.append(model.setHandleInvalid("keep"))  # null and unknown texts get the code after the last
         codes = [f"{_code(feature)} AS {feature.pipeline}_code" for feature in indexed]
         stages.append(SQLTransformer(statement=f"SELECT *, {', '.join(codes)} FROM __THIS__"))
-    slots = [f"{feature.pipeline}_code" if _is_indexed(feature) else feature.pipeline for feature in features]
+    for feature in own:
+        if feature.is_text:
+            stages += _text_stages(session, feature.pipeline, texts[feature.name])
+    slots = [_slot(feature) for feature in features]
     stages.append(VectorAssembler(inputCols=slots, outputCol=vector_name(types), handleInvalid="keep"))
     return PipelineModel(stages)
 
@@ -64,6 +78,30 @@ def vector_name(columns: Mapping[str, str]) -> str:
     while name.casefold() in map(str.casefold, columns):  # Spark's names may ignore case
         name = f"assembled_{name}"
     return name
+
+
+def _text_stages(session: SparkSession, name: str, fitted: TextFeatures) -> list[Transformer]:
+    """From a column of texts to its vector of estimates and topics; each stage adds a column to that name."""
+    from pyspark.ml.feature import CountVectorizerModel, ElementwiseProduct, Normalizer, RegexTokenizer
+    from pyspark.ml.linalg import Vectors
+
+    java = java_of(session)
+    (words,) = java_texts(java, [fitted.words.to_pylist()])
+    counts = CountVectorizerModel(java.org.apache.spark.ml.feature.CountVectorizerModel(words))
+    ends = [name, *(f"{name}_{end}" for end in ("words", "counts", "weighted", "unit", "text"))]
+    tokens = RegexTokenizer(pattern=WORD, gaps=False)
+    weighted = ElementwiseProduct(scalingVec=Vectors.dense(fitted.idf_V))
+    stages: list[Any] = [tokens, counts, weighted, Normalizer(), pca_model(session, fitted.all_VF)]
+    for stage, (column, made) in zip(stages, pairwise(ends), strict=True):
+        stage.setInputCol(column).setOutputCol(made)
+    return stages
+
+
+def _slot(feature: Feature) -> str:
+    """The column that VectorAssembler takes."""
+    if feature.is_text:
+        return f"{feature.pipeline}_text"
+    return f"{feature.pipeline}_code" if _is_indexed(feature) else feature.pipeline
 
 
 def _is_indexed(feature: Feature) -> bool:
@@ -90,6 +128,8 @@ def _typed(feature: Feature) -> str:
         return TIME_PARTS[feature.part or ""].sql.format(_timestamp(column, kind))
     if feature.reading == "category":
         return _float_code(feature, column) if kind in BROKEN_TYPES else f"cast({column} AS string)"
+    if feature.is_text:
+        return f"coalesce(cast({column} AS string), '')"
     if feature.reading == "boolean":
         return f"cast(cast({column} AS boolean) AS int)"
     if kind in BROKEN_TYPES:

@@ -57,6 +57,7 @@ from sparkgpu.prepare.target import (
 )
 from sparkgpu.prepare.target_means import count_means, whose_levels_have_means, with_means, write_means
 from sparkgpu.prepare.text import no_rows
+from sparkgpu.prepare.texts import fit_texts, load_texts, write_texts
 from sparkgpu.prepare.unreadable import refusing_unreadable
 from sparkgpu.score.decision import rule_of
 from sparkgpu.score.metrics import check_asked
@@ -95,16 +96,19 @@ def find_out(
         count = partial(count_levels, types=words, rule=rule)
         levels = merged(rows.map(count, [*rule.columns, *words])).levels(data.max_categories)
         roles, useless = useful_roles(roles, levels)
-        dropped += useless
+        roles, wordless, texts = fit_texts(rows, roles, rule, data.weight)
+        dropped += useless + wordless
         as_they_are = [role.column for role in roles if statistics[role.column].is_feature_as(role.role)]
         features, beside = split_features(features_of(roles, types, levels, as_they_are), config.rules)
         dropped += withheld(beside)
+        beside = tuple(feature for feature in beside if not feature.is_text)  # no check reads texts
         check_features(features, dropped)
         if data.target_means:
             features = with_means(features, levels, target.classes, data.max_categories)
         made = RunPaths(root=paths.root / ".table")  # the table, until it is complete
         shutil.rmtree(made.root, ignore_errors=True)
         made.table.mkdir(parents=True)
+        write_texts(made.table, features, texts)
         if capped := whose_levels_have_means(features):
             columns = [*rule.columns, *(feature.source for feature in capped)]
             columns += [data.weight] if data.weight else []
@@ -214,7 +218,8 @@ def write_by_spark(
     """
     types = dict(table.dtypes)
     with events.phase("writing the table"), _cleared(writer):
-        model = pipeline_model(session, writer.schema.features, types)
+        texts = load_texts(writer.paths.table, writer.schema.features)
+        model = pipeline_model(session, writer.schema.features, types, texts)
         assembled = model.transform(with_mean_columns(table, writer))
         splits = write_assembled(assembled, vector_name(types), writer)
         return _complete(writer, splits, paths), partial(_save, model, paths)

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
     from py4j.java_gateway import JVMView
+    from pyspark.ml.feature import PCAModel
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -49,3 +52,16 @@ def java_texts(java: JVMView, lists: Sequence[Sequence[str]]) -> Any:
     return mapper.readValue(
         json.dumps([list(texts) for texts in lists]), java.java.lang.Class.forName("[[Ljava.lang.String;")
     )
+
+
+def pca_model(session: SparkSession, matrix_VF: NDArray[np.float64]) -> PCAModel:
+    """Spark's own product of vectors (V,) with a matrix, which only PCA's fit makes publicly."""
+    from pyspark.ml.common import _py2java
+    from pyspark.ml.feature import PCAModel
+    from pyspark.ml.linalg import DenseMatrix, Vectors
+
+    rows, columns = matrix_VF.shape
+    parts = (DenseMatrix(rows, columns, matrix_VF.ravel(order="F")), Vectors.dense([0.0] * columns))
+    java = [_py2java(session.sparkContext, part) for part in parts]
+    model = java_of(session).org.apache.spark.ml.feature.PCAModel("text_numbers", *java)
+    return PCAModel(model.set(model.k(), columns))

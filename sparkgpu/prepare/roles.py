@@ -1,4 +1,4 @@
-"""Decides what each column is: a number, a category, a timestamp in time, or nothing to learn from.
+"""Decides what each column is: a number, a category, a timestamp, a text, or nothing to learn from.
 
 Pure Python on figures from one pass over the table (`sparkgpu.prepare.kernel`), so each rule can be
 tested without Spark. Every column that is left out gets a reason.
@@ -30,6 +30,7 @@ ID_LIKE = "id-like"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0")  # without a name, in Parquet and CSV
 _ID_SHARE = 0.95
 _ID_ROWS = 50
+_TEXT_SHARE, _TEXT_WORDS = 0.5, 4
 
 
 Family = Literal["number", "boolean", "text", "time", "other"]
@@ -179,6 +180,11 @@ def text_reason(levels: int, values: int, rows: int) -> str | None:
     if values >= _ID_ROWS and levels >= _ID_SHARE * values:
         return f"{ID_LIKE} or free text: {levels:,} different texts in {values:,} training rows"
     return None
+
+
+def is_prose(levels: int, values: int, words: float) -> bool:
+    """Whether a column's texts, of so many `words` each, are read word by word: most differ, and are long."""
+    return values >= _ID_ROWS and levels >= _TEXT_SHARE * values and words >= _TEXT_WORDS
 
 
 def _numbers_rows(column: ColumnStatistics) -> bool:

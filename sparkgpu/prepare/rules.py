@@ -33,8 +33,9 @@ def with_rules(schema: TableSchema, rules: RulesConfig) -> TableSchema:
             raise DataError(f"rules: {name!r} is no feature ({why}). Leave it out of the rules.")
     for name in rules.monotone:
         own = [one for one in schema.features if one.source == name]
-        kind = "category" if own[0].kind == "categorical" else own[0].reading or "number"
-        if kind in ("category", "timestamp"):
+        kind: str = "category" if own[0].kind == "categorical" else own[0].reading or "number"
+        kind = "text" if own[0].is_text else kind
+        if kind in ("category", "timestamp", "text"):
             raise DataError(
                 f"rules.monotone: {name!r} is a {kind}, which has no direction. Leave it out, or make it a "
                 f'number by data.roles = {{"{name}" = "numeric"}} or a column of your own.'

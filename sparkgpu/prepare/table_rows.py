@@ -25,13 +25,14 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.prepare.columns import ROW_ID, quoted
-from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.encoding import Encoder, load_made
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pyspark_internals import arrow_batches
 from sparkgpu.prepare.spark_rows import mapped, results_of_tasks
 from sparkgpu.prepare.split import SPLITS, SplitRule
 from sparkgpu.prepare.target import training_weights
 from sparkgpu.prepare.target_means import load_means
+from sparkgpu.prepare.texts import TextFeatures, load_texts, text_features
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -115,15 +116,26 @@ def write_assembled(assembled: DataFrame, vector: str, writer: RowWriter) -> Cou
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F
 
-    width = len(writer.schema.features)
-    columns = [quoted(name) for name in (ROW_ID, *writer.columns)]
+    names = [feature.name for feature in writer.schema.features]
+    width = len(names)
+    texts = text_features(writer.schema.features)
+    columns = [quoted(name) for name in dict.fromkeys((ROW_ID, *writer.columns, *texts))]
     rows = assembled.select(*columns, vector_to_array(F.col(vector), "float32").alias(vector))
 
     def write(batches: Iterable[pa.RecordBatch]) -> Counter[str]:
-        return writer.write(
-            (batch, as_numpy(batch.column(vector).flatten()).reshape(-1, width) + np.float32(0))  # no -0
-            for batch in batches
-        )
+        fitted = load_texts(writer.paths.table, writer.schema.features)
+        return writer.write((batch, made(batch, fitted)) for batch in batches)
+
+    def made(batch: pa.RecordBatch, fitted: Mapping[str, TextFeatures]) -> NDArray[np.float32]:
+        slot_NF = as_numpy(batch.column(vector).flatten()).reshape(-1, width) + np.float32(0)  # no -0
+        if fitted:  # training rows have estimates of their own
+            part_N = writer.rule.parts(batch)
+            own = np.flatnonzero(part_N >= 0)
+            train = batch.take(pa.array(own))
+            for text in fitted.values():
+                for name, value_N in text.columns(train, part_N[own]).items():
+                    slot_NF[own, names.index(name)] = value_N
+        return slot_NF
 
     if writer.schema.rows * width <= _MOST_VALUES_HERE:
         return write(arrow_batches(rows))
@@ -136,13 +148,13 @@ def write_encoded(rows: LocalRows, writer: RowWriter) -> Counter[str]:
     This is what predictions do with new rows, so no JVM is needed.
     """
     schema = writer.schema
-    means = load_means(writer.paths.table, schema.features, past=writer.rule.goes_by_time)
-    columns = list(dict.fromkeys([*writer.columns, *Encoder(schema, means).columns]))
+    made = load_made(writer.paths.table, schema.features, past=writer.rule.goes_by_time)
+    columns = list(dict.fromkeys([*writer.columns, *Encoder(schema, made).columns]))
 
     def encoded(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, NDArray[np.float32]]]:
-        encoder = Encoder(schema, means)
+        encoder = Encoder(schema, made)
         for batch in batches:
-            part_N = writer.rule.parts(batch) if means else None
+            part_N = writer.rule.parts(batch) if made else None
             yield batch, slots(schema.features, encoder.rows(batch, part_N=part_N))
 
     return sum(rows.map(lambda batches: writer.write(encoded(batches)), columns), Counter())

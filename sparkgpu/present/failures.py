@@ -179,7 +179,11 @@ def most_wrong(
 def _shown(schema: TableSchema, columns: Sequence[str]) -> list[int]:
     """The places of the features to show: of the user's columns in `columns` first, then in their order."""
     ranks = {column: rank for rank, column in enumerate(columns)}
-    places = [place for place, feature in enumerate(schema.features) if feature.means_of is None]
+    places = [
+        place
+        for place, feature in enumerate(schema.features)
+        if feature.means_of is None and not feature.is_text
+    ]
     places.sort(key=lambda place: ranks.get(schema.features[place].source, len(ranks)))
     return places[:_MOST_FEATURES]
 

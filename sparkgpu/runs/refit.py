@@ -37,9 +37,8 @@ from sparkgpu.core.table.writer import SplitFile, slots, table_rows
 from sparkgpu.core.words import counted, listed
 from sparkgpu.lanes.worker_supervisor import supervised_workers
 from sparkgpu.predict.readers import reader_of, refusing_unreadable
-from sparkgpu.prepare.encoding import Encoder, labels
+from sparkgpu.prepare.encoding import Encoder, labels, load_made
 from sparkgpu.prepare.target import training_weights
-from sparkgpu.prepare.target_means import load_means
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.folder import for_cpu, resumed_config, run_folder
 from sparkgpu.runs.provenance import engine_with_cuda
@@ -184,7 +183,7 @@ def _add_rows(
     before: RunPaths, train: Path, schema: TableSchema, more: Source
 ) -> tuple[int, tuple[str, ...]]:
     """Write new rows as the run's pipeline makes them; their number, and what was unusual in them."""
-    encoder = Encoder(schema, load_means(before.table, schema.features))
+    encoder = Encoder(schema, load_made(before.table, schema.features))
     own = [schema.target, *([schema.weight] if schema.weight else [])]
     file, read, refused = SplitFile(train, "3-more.parquet"), 0, 0
     first = schema.rows + schema.rows_refused

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 Preset = Literal["fast", "balanced", "best"]
-Role = Literal["numeric", "categorical", "boolean", "timestamp", "ignore"]
+Role = Literal["numeric", "categorical", "boolean", "timestamp", "text", "ignore"]
 TreeMethod = Literal["auto", "exact", "approx", "hist", "gpu_hist"]
 GrowPolicy = Literal["depthwise", "lossguide", "symmetric"]
 CategoricalEncoding = Literal["one_hot_internal", "label_encoder", "sort_by_response"]

@@ -19,7 +19,7 @@ from sparkgpu.core.words import short_source
 
 Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
-Reading = Literal["number", "boolean", "category", "timestamp"]
+Reading = Literal["number", "boolean", "category", "timestamp", "estimate", "topic"]
 SplitName = Literal["train", "valid", "test"]
 
 ROW_ID = "row_id"
@@ -44,7 +44,8 @@ class Feature(Record):
     holds.
 
     `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers,
-    booleans or categories, or as parts of timestamps. Both are None in tables of earlier versions.
+    booleans or categories, as parts of timestamps, or as estimates and topics of texts. Both are None in
+    tables of earlier versions.
     """
 
     name: str
@@ -66,6 +67,11 @@ class Feature(Record):
     def is_boolean(self) -> bool:
         """Whether its 0 and 1 are `BOOLEANS` for the user."""
         return self.reading == "boolean"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is one of the numbers that a text became."""
+        return self.reading in ("estimate", "topic")
 
 
 class DroppedColumn(Record):

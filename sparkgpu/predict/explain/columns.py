@@ -1,7 +1,8 @@
 """Which columns of the prepared table belong to which of the user's columns.
 
-A user's column is shuffled as a whole: a category with its mean targets, a timestamp with all its parts. What
-is drawn is one feature: a category, again with its mean targets, or one part of a timestamp.
+A user's column is shuffled as a whole: a category with its mean targets, a timestamp with all its parts, a
+text with its estimates and topics. What is drawn is one feature: a category, again with its mean targets, one
+part of a timestamp, or the first estimate of a text, with all that goes with it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ def user_columns(schema: TableSchema) -> tuple[Column, ...]:
     for feature in schema.features:
         if feature.means_of is not None:
             continue
-        if feature.kind == "numeric":
+        if feature.is_text:
+            if feature.source in found:
+                continue
+            own = tuple(numeric[one.name] for one in schema.numeric if one.source == feature.source)
+            places = Places(numeric=own)
+        elif feature.kind == "numeric":
             places = Places(numeric=(numeric[feature.name],))
         else:
             means = tuple(numeric[one.name] for one in schema.numeric if one.means_of == feature.name)

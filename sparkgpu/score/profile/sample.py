@@ -63,8 +63,10 @@ class Sample:
 
 
 def own_features(schema: TableSchema) -> TableSchema:
-    """The schema without the features that hold the mean targets of another one's levels."""
-    return schema.with_features(feature for feature in schema.features if feature.means_of is None)
+    """The schema without mean targets and estimates, of which training rows have others than equal rows."""
+    return schema.with_features(
+        feature for feature in schema.features if feature.means_of is None and feature.reading != "estimate"
+    )
 
 
 def read_sample(
