@@ -151,8 +151,9 @@ class Encoder:
             codes_NK[:, place], unknown = _read(feature, codes, column_of[feature.source])
             self.findings.unknown[feature.source] += unknown
         part_N = np.full(size, -1) if part_N is None else part_N
-        for made in self._made.values():
-            for name, own_N in made.columns(column_of, part_N).items():
+        feature_of = {feature.name: feature for feature in self._schema.features}
+        for own, made in self._made.items():
+            for name, own_N in _read(feature_of[own], made.columns, column_of, part_N).items():
                 numeric_NF[:, place_of[name]] = own_N
         return Rows(
             row_id_N=np.arange(first, first + size, dtype=np.int64),
@@ -184,10 +185,10 @@ def labels(column: pa.Array | pa.ChunkedArray, schema: TableSchema) -> NDArray[A
         ) from None
 
 
-def _read(feature: Feature, read: Callable[..., Any], column: pa.Array, *further: Any) -> Any:
+def _read(feature: Feature, read: Callable[..., Any], *columns: Any) -> Any:
     """What `read` makes of a feature's column; a type that it refuses becomes one sentence."""
     try:
-        return read(column, *further)
+        return read(*columns)
     except UnfitError as error:
         wanted = {"number": "numbers", "boolean": "true or false", "timestamp": "timestamps"}
         raise DataError(

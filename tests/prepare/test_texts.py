@@ -132,6 +132,10 @@ def test_new_rows_become_what_the_rows_of_the_table_became(prepare) -> None:
     new = encoder.rows(pa.table(rows).take(pa.array(test)))
     names = [feature.name for feature in found.schema.numeric]
     np.testing.assert_array_equal(new.numeric_NF, table.loc[test, names].to_numpy(np.float32))
+    none = encoder.rows(pa.table({"review": pa.nulls(2), "size": [1.0, 2.0]}))
+    assert not none.numeric_NF[:, :-1].any()
+    with pytest.raises(DataError, match=r"column 'review' is of type list<.*>; the model needs text there"):
+        encoder.rows(pa.table({"review": [["a"], ["b"]], "size": [1.0, 2.0]}))
 
 
 def test_a_missing_file_is_named(prepare) -> None:
