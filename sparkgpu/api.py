@@ -53,6 +53,7 @@ def run(
     search: int | None = None,
     metric: str | None = None,
     intervals: float | None = None,
+    groups: Sequence[str] | str | None = None,
     valid: Data = None,
     test: Data = None,
     config: str | Path | Mapping[str, Any] | None = None,
@@ -66,7 +67,8 @@ def run(
     exports Arrow; None is the built-in demo. `valid` and `test` are your own rows, in any of these forms.
     `also` names further models for the same rows, such as ``["lightgbm", "realmlp"]``, `time_limit` is the
     time for the whole run (``"10m"``, or seconds), `search` the number of settings to try for each model.
-    With `intervals` (0.9) predictions have intervals or sets of classes that hold the truth in that share.
+    With `intervals` (0.9) predictions have intervals or sets of classes that hold the truth in that share. By
+    the columns in `groups` each model is also scored in groups of the test rows.
     `config` is the path of a ``run.toml`` or a mapping of its keys (``{"trees": {"ntrees": 200}}`` or
     ``{"trees.ntrees": 200}``). `resume` continues the stopped run in `out` with its own configuration; only
     the devices, the strategy and `intervals` may change.
@@ -80,7 +82,7 @@ def run(
             target=target, task=task, cpu_lanes=cpu_lanes, repeats=repeats,
             gpus=_gpus(gpus),
             strategy=strategy, preset=preset, also=also, time_limit=time_limit,
-            search=search, metric=metric, intervals=intervals,
+            search=search, metric=metric, intervals=intervals, groups=groups,
         )  # fmt: skip
         if isinstance(config, Mapping):
             options = {**dotted(config), **options}

@@ -79,6 +79,10 @@ def run(
             help="Give intervals (numbers) or sets of classes that hold the truth in this share of rows: .9",
         ),
     ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Score each model by this column's values; repeat for more."),
+    ] = None,
     config: ConfigFile = None,
     assignments: Assignments = None,
     mlflow: Annotated[
@@ -115,7 +119,7 @@ def run(
         source=source, valid=valid, test=test,
         target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
         strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
-        search=search, metric=metric, intervals=intervals,
+        search=search, metric=metric, intervals=intervals, groups=groups or None,
     )  # fmt: skip
     if resume:
         if config is not None:

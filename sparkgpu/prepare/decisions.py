@@ -68,6 +68,7 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
         *(("rules.monotone", name) for name in rules.monotone),
         *(("rules.interactions", name) for group in rules.interactions for name in group),
         *(("rules.without", name) for name in rules.without),
+        *(("groups", name) for name in config.groups),
     ]
     for key, name in named:
         if name is not None and name not in types:

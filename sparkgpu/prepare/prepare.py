@@ -37,7 +37,7 @@ from sparkgpu.prepare.file_columns import changed, file_states, files_of
 from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
-from sparkgpu.prepare.rules import split_features, with_rules, withheld
+from sparkgpu.prepare.rules import check_groups, split_features, with_rules, withheld
 from sparkgpu.prepare.spark_rows import SparkRows
 from sparkgpu.prepare.spark_source import open_all
 from sparkgpu.prepare.split import SPLITS, SplitRule, fitted_rule, look_at_split
@@ -156,6 +156,7 @@ def find_out(
         beside=beside,
     )
     schema = with_rules(schema, config.rules)
+    check_groups(schema, config.groups)
     return RowWriter(paths=made, schema=schema, rule=rule, states=rows.states)
 
 

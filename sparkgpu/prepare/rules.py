@@ -69,6 +69,18 @@ def with_rules(schema: TableSchema, rules: RulesConfig) -> TableSchema:
     )  # fmt: skip
 
 
+def check_groups(schema: TableSchema, groups: Sequence[str]) -> None:
+    """Raise `DataError` for a column by which rows cannot be grouped, since the table does not hold it."""
+    held = {feature.source for feature in (*schema.features, *schema.beside)}
+    reasons = {one.column: one.reason for one in schema.dropped}
+    for name in groups:
+        if name not in held:
+            raise DataError(
+                f"groups {name!r}: it is not in the table ({reasons.get(name, 'it is no feature')}). Name a "
+                "feature, or a column of rules.without."
+            )
+
+
 def withheld(beside: Sequence[Feature]) -> list[DroppedColumn]:
     """The columns that are no features by ``rules.without``, each with that reason."""
     return [

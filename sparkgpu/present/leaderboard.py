@@ -10,7 +10,7 @@ from functools import partial
 
 from sparkgpu.core.rundir.groups import ColumnGroups, Estimate
 from sparkgpu.core.rundir.intervals import Coverage
-from sparkgpu.core.rundir.metrics_json import DecisionResult, DoneTrial, ModelResult, Results
+from sparkgpu.core.rundir.metrics_json import HOW_TO, DecisionResult, DoneTrial, ModelResult, Results
 from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.present.result_tables import signed, signed_interval
@@ -235,6 +235,21 @@ def short_groups(found: Results, model: str | None) -> Table:
     )
 
 
+def checks(found: Results) -> Table:
+    """The named checks of the run, the failed ones first."""
+    return table_of(
+        sorted(found.checks, key=lambda one: one.status != "failed"),
+        {
+            "check": lambda one: one.name.replace("_", " "),
+            "status": lambda one: one.status,
+            "number": lambda one: number_cell(one.value, three_digits),
+            "bound": lambda one: number_cell(one.bound, three_digits),
+            "of what": lambda one: one.evidence,
+            "how to reduce the risk": lambda one: f"{HOW_TO}#{one.page}",
+        },
+    )
+
+
 def by_groups(found: Results, model: str | None) -> list[tuple[str, Table]]:
     """By each column that was asked for: the metrics of `model` in its groups of test rows, and the gaps."""
     own = next((one.groups for one in found.models if one.name == model), ())
@@ -251,7 +266,7 @@ def _of_groups(found: ColumnGroups) -> Table:
 
     rows = [(one.name, one.rows, one.metrics) for one in found.groups]
     return table_of(
-        [*rows, ("gap", None, found.gaps)],
+        [*rows, *([("gap", None, found.gaps)] if found.gaps else [])],
         {
             "rows with": lambda row: row[0],
             "rows": lambda row: whole_cell(row[1]),

@@ -134,6 +134,7 @@ def _result(run: Inputs) -> Content:
         "given": leaderboard.given(found),
         "steps": next_steps(found, folder=str(run.paths.root), settings=run.settings_besides),
         "results": leaderboard.all_metrics(found),
+        "checks": leaderboard.checks(found),
         "weight": run.schema.weight,
         "comparison": result_tables.comparison(found),
         "comparison_metric": metric_title(found.comparison.metric),

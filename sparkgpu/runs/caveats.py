@@ -71,15 +71,20 @@ def _cut_off(trials: Sequence[DoneTrial]) -> list[str]:
     return found
 
 
-def _no_better_than_a_constant(schema: TableSchema, pooled: Mapping[str, Pooled], test: Labels) -> list[str]:
-    """The models whose loss on the test rows is no smaller than that of the rows' own mean."""
-    metric = _LOSS[schema.task]
+def constant_of(schema: TableSchema, test: Labels) -> np.ndarray:
+    """The best constant prediction of the rows, which is their own mean, for each of them."""
     share_N = test.counts() / test.counts().sum()
     if schema.classes:
         mean = np.bincount(test.label_N.astype(np.int64), weights=share_N, minlength=len(schema.classes))
     else:
         mean = np.asarray(share_N @ test.label_N)
-    constant = np.broadcast_to(mean, (len(share_N), *mean.shape))
+    return np.broadcast_to(mean, (len(share_N), *mean.shape))
+
+
+def _no_better_than_a_constant(schema: TableSchema, pooled: Mapping[str, Pooled], test: Labels) -> list[str]:
+    """The models whose loss on the test rows is no smaller than that of the rows' own mean."""
+    metric = _LOSS[schema.task]
+    constant = constant_of(schema, test)
 
     def loss(prediction: np.ndarray) -> float:
         found = metrics.mean_loss(schema.task, test.label_N, prediction, test.weight_N)

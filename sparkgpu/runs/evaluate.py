@@ -20,6 +20,7 @@ from sparkgpu.core.rundir.curve import read_curve, still_improving
 from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.metrics_json import (
     CalibrationResult,
+    Check,
     ComparisonResult,
     DoneTrial,
     FailedTrial,
@@ -32,6 +33,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
+from sparkgpu.runs.checks import of_predictions
 from sparkgpu.runs.groups import with_groups
 from sparkgpu.runs.intervals import with_intervals
 from sparkgpu.runs.pooled import BRANCHES, Calibration, Pooled, comparable, compare_pairs, decide, gains, mix
@@ -54,6 +56,7 @@ class Evaluation:
     models: tuple[ModelResult, ...]
     trials: tuple[DoneTrial | FailedTrial, ...]
     comparison: ComparisonResult
+    checks: tuple[Check, ...]
 
     def with_caveat(self, text: str) -> Evaluation:
         """A copy whose verdict has one more caveat."""
@@ -156,7 +159,9 @@ def evaluate(
     on_gpu = {trial.spec.name for trial in scored if trial.fit.on_gpu}
     metric = metrics.primary(schema.task, schema.metric)
     leaders = metrics.best(metric, {model: values[metric] for model, values in judged.items()})
+    leader = next(iter(leaders), None)
     return Evaluation(
+        checks=of_predictions(schema, labels, pooled, models, leader, metric),
         models=tuple(models),
         trials=(
             *finished,
@@ -164,7 +169,7 @@ def evaluate(
         ),
         comparison=ComparisonResult(
             metric=metric,
-            leader=next(iter(leaders), None),
+            leader=leader,
             pairs=compare_pairs(schema, labels, pooled, _first(metric, judged), seed),
             caveats=(
                 *caveats(schema, finished, pooled, labels.all("test")),

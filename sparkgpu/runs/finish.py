@@ -60,6 +60,7 @@ def finish(
         models=trained.found.models,
         trials=trained.found.trials,
         comparison=trained.found.comparison,
+        checks=trained.found.checks,
         cost=cost(len(plan.lanes), taken.wall_s, taken.energy_wh, trained.price_per_hour),
         phases_s={**_phases(paths, plan), "run": {"scoring": round(trained.scoring_s, 3)}},
     )

@@ -165,7 +165,7 @@ _MAY_CHANGE = {
     "devices.gpus", "devices.cpu_lanes", "neural.strategy", "neural.model_parallel",
     "neural.micro_batch_size", "neural.max_restarts", "neural.rank_timeout_s", "cluster.nodes",
     "cluster.interface", "cluster.infiniband", "cluster.p2p_level", "cluster.master", "cluster.spark",
-    "cluster.executors", "hang_after_s", "intervals",
+    "cluster.executors", "hang_after_s", "intervals", "groups", "report.fail_on",
 }  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def resumed_config(
     if refused := sorted(changed - _MAY_CHANGE):
         raise ConfigError(
             f"--resume --out {out}: {refused[0]} cannot change in a resumed run; only devices, the "
-            "network's strategy and intervals can. Leave it out, or start a new run."
+            "network's strategy, intervals and groups can. Leave it out, or start a new run."
         )
 
     def new(section: str) -> dict[str, Any]:
@@ -204,7 +204,8 @@ def resumed_config(
     plan = read_record(paths.plan, Plan) if paths.plan.exists() else None
     return before.model_copy(
         update={
-            **{key: wanted[key] for key in ("hang_after_s", "intervals") if key in changed},
+            **{key: wanted[key] for key in ("hang_after_s", "intervals", "groups") if key in changed},
+            "report": before.report.model_copy(update=new("report.")),
             "devices": devices,
             "neural": neural,
             "cluster": cluster,

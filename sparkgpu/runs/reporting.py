@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -25,35 +25,44 @@ from sparkgpu.core.plan.time_limit import LEAST_EXPLAINED_S, PAGE_S
 from sparkgpu.core.rundir.advice import AdviceRecord, BenchRecord
 from sparkgpu.core.rundir.explanations import Explanations
 from sparkgpu.core.rundir.files import Record, read_optional, read_record
-from sparkgpu.core.rundir.metrics_json import Results
+from sparkgpu.core.rundir.metrics_json import Results, write_results
 from sparkgpu.core.rundir.paths import RunPaths, refuse_planted
 from sparkgpu.core.rundir.profile import TableProfile
 from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.runs.checks import with_table
 
 _MOST_S = 30.0  # of the process, without a limit
 _OVERTIME_S = 15.0
 """Without a limit the process may finish a prediction that it has begun, on a busy machine."""
 
 
-def make_report(paths: RunPaths, *, full: bool, left_s: float = math.inf) -> tuple[Path, tuple[str, ...]]:
+def make_report(
+    paths: RunPaths, *, full: bool, left_s: float = math.inf, checks: bool = False
+) -> tuple[Path, tuple[str, ...]]:
     """Write the report; with `full` also what it lacks of ``profile.json`` and ``explanations.json``.
 
-    `left_s` are the seconds that the run has left. Returns the page and a sentence for each part that could
-    not be made. Raises `ConfigError` if the folder holds no run.
+    The `checks` of the table, which are in ``profile.json``, join those in ``metrics.json``. `left_s` are the
+    seconds that the run has left. Returns the page and a sentence for each part that could not be made.
+    Raises `ConfigError` if the folder holds no run.
     """
     from sparkgpu.present.report import build
     from sparkgpu.score.profile import write_profile
 
     refuse_planted(paths)
     notes = _unreadable(paths)
-    if not (full and paths.schema.is_file() and paths.metrics.is_file()):
+    if not ((full or checks) and paths.schema.is_file() and paths.metrics.is_file()):
         return build(paths), tuple(notes)
-    with _explaining(paths, left_s, notes) as explained:
-        if read_optional(paths.profile, TableProfile) is None:
+    explaining = _explaining(paths, left_s, notes) if full else nullcontext(lambda: None)
+    with explaining as explained:
+        profile = read_optional(paths.profile, TableProfile)
+        if profile is None:
             try:
-                write_profile(paths)
+                profile = write_profile(paths)
             except (OSError, ValueError, ArithmeticError) as error:
                 notes.append(f"the report lacks the checks of the table: {error}")
+        results = read_optional(paths.metrics, Results)
+        if results is not None and results.checks:
+            write_results(paths, with_table(results, profile))
         page = build(paths, explained)
     return page, tuple(notes)
 

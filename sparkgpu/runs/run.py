@@ -30,7 +30,7 @@ from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.files import write_json, write_text
-from sparkgpu.core.rundir.metrics_json import Results, write_results
+from sparkgpu.core.rundir.metrics_json import HOW_TO, Results, read_results, write_results
 from sparkgpu.core.rundir.paths import RunPaths, has_table
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
@@ -42,6 +42,7 @@ from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervise
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
 from sparkgpu.lanes.worker_supervisor import WorkerSupervisor, supervised_workers
 from sparkgpu.prepare.held_out import check_files, check_splits_of
+from sparkgpu.prepare.rules import check_groups
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
@@ -86,7 +87,8 @@ def run(
         check_known(config.metric)
     resumes_table = bool(resume and out and has_table(RunPaths(root=out)))
     if resumes_table and out:
-        read_schema(RunPaths(root=out))  # a damaged one is refused now, not by its workers
+        # A damaged one is refused now, not by its workers.
+        check_groups(read_schema(RunPaths(root=out)), config.groups)
     found, source = _found(config, title, has_table=resumes_table)
     reasons: Mapping[str, str] = {}
     if source != DEMO_SOURCE and not resume:  # a resumed run says all of it in its run.toml
@@ -197,22 +199,32 @@ class _Asked:
             results = finish(paths, plan, trained, self.started, time.monotonic() - self.began, self.machine)
             self.display.finish(results, paths)
             try:
-                self._report(paths, results)
+                results = self._report(paths)
             finally:
                 paths.config.stat()  # raises if somebody removed the folder
         failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
+        for check in results.checks:
+            if check.status != "passed" and check.name in self.config.report.fail_on:
+                what = f"{check.name} {check.status}: {check.evidence.removesuffix('.')}"
+                self.display.error(f"report.fail_on: {what}. {HOW_TO}#{check.page} says what to do")
+                failed = failed or DataError.exit_code
         return RunOutcome(exit_code=failed, paths=paths, plan=plan, results=results)
 
-    def _report(self, paths: RunPaths, results: Results) -> None:
+    def _report(self, paths: RunPaths) -> Results:
         """Make the report, which takes seconds, once the result is shown."""
         limit = self.config.time_limit
         left_s = math.inf if limit is None else self.began + limit - time.monotonic()
         begin = time.perf_counter()
-        page, notes = make_report(paths, full=self.config.report.level == "full", left_s=left_s)
+        report = self.config.report
+        page, notes = make_report(
+            paths, full=report.level == "full", left_s=left_s, checks=bool(report.fail_on)
+        )
+        results = read_results(paths)
         took_s = round(time.perf_counter() - begin, 3)
         phases_s = {**results.phases_s, "run": {**results.phases_s["run"], "report": took_s}}
-        write_results(paths, results.model_copy(update={"phases_s": phases_s}))
+        write_results(paths, results := results.model_copy(update={"phases_s": phases_s}))
         self.display.report(page, notes)
+        return results
 
 
 def _run_here(asked: _Asked) -> RunOutcome:
@@ -330,7 +342,14 @@ def _train(
         schema = read_schema(paths)
         with watch_self(config.hang_after_s or math.inf, paths.hang_log):
             found = evaluate(
-                paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes, config.intervals
+                paths,
+                workers.plan,
+                schema,
+                outcome.failed,
+                config.seed,
+                outcome.notes,
+                config.intervals,
+                config.groups,
             )
         scoring_s = time.perf_counter() - begin
     return Trained(

@@ -17,7 +17,7 @@ from sparkgpu.core.rundir.groups import ColumnGroups, Estimate, Gap, GroupResult
 from sparkgpu.score import metrics
 from sparkgpu.score.compare import error_of
 from sparkgpu.score.rows import ScoredRows, Task, checked
-from sparkgpu.score.segments import LEAST_ROWS, Grouping
+from sparkgpu.score.segments import LEAST_ROWS, Grouping, mean_and_error
 
 _LEVEL = 0.95
 _MOST_CLASSES = 10
@@ -61,17 +61,12 @@ def by_group(
 
 def _means(rows: ScoredRows, classes: Sequence[str]) -> _Found:
     """The mean prediction: of a number, of the second of two classes, or of each of a few."""
-    weight_N = np.ones(len(rows.label_N)) if rows.weight_N is None else rows.weight_N
-    share_N = weight_N / weight_N.sum()
     if rows.task == "multiclass":
         some = classes if len(classes) <= _MOST_CLASSES else ()
         columns = {f"{MEAN}_of_{name}": rows.prediction[:, code] for code, name in enumerate(some)}
     else:
         columns = {MEAN: rows.prediction if rows.task == "regression" else rows.prediction[:, 1]}
-    means = {name: float(share_N @ value_N) for name, value_N in columns.items()}
-    return {
-        name: (mean, float(np.linalg.norm(share_N * (columns[name] - mean)))) for name, mean in means.items()
-    }
+    return {name: mean_and_error(value_N, rows.weight_N) for name, value_N in columns.items()}
 
 
 def _estimate(metric: str, value: float, error: float) -> Estimate:

@@ -115,6 +115,12 @@ def _segments(
                 yield name, int(rows[code]), _mean(*inside), _mean(*outside)
 
 
+def mean_and_error(value_N: FloatArray, weight_N: FloatArray | None) -> _Mean:
+    """The mean of values by the weights of their rows, and its standard error."""
+    weight_N = np.ones(len(value_N)) if weight_N is None else weight_N
+    return _mean(*(float((weight_N**a) @ (value_N**b)) for a, b in ((1, 0), (2, 0), (1, 1), (1, 2))))
+
+
 def _mean(weight: float, weight_squares: float, total: float, squares: float) -> _Mean:
     mean = total / weight
     variance = max(squares / weight - mean * mean, 0.0)

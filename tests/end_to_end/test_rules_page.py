@@ -65,3 +65,24 @@ def test_the_rules_of_the_page_are_kept_and_its_withheld_column_is_checked(
     assert by_name["neural"].status == "left out"
     page = (paths.root / "report" / "report.md").read_text()
     assert "trees by sex" in page and "| sex | " in page
+
+
+def test_a_planted_leak_is_named_and_ends_the_run_of_the_page_with_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = people()
+    frame.assign(copied=frame["income"] + 1).to_parquet("people.parquet")
+    words = [*COMMAND, *run_of(1), *SMALL, *FEW]
+    told = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert told.returncode == 4, told.stderr
+    assert "report.fail_on: leak failed: " in told.stderr and "docs/rules.md#leak" in told.stderr
+    paths = RunPaths(root=tmp_path / "reports" / "checked")
+    found = {one.name: one for one in read_results(paths).checks}
+    assert {name: one.status for name, one in found.items()} == {
+        "leak": "failed", "drift": "passed", "repeated_rows": "passed", "overfitting": "passed",
+        "underfitting": "passed", "calibration": "not judged", "group_gap": "passed",
+    }  # fmt: skip
+    assert found["leak"].value > found["leak"].bound and "copied" in found["leak"].evidence
+    assert "| leak | failed |" in (paths.root / "report" / "report.md").read_text()
+    assert set(re.findall(r'id="(.*?)"', PAGE)) == {one.page for one in found.values()}

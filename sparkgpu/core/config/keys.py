@@ -27,6 +27,7 @@ from sparkgpu.core.config.model_keys import (
 )
 from sparkgpu.core.config.registry.engines import ENGINES, Branch, Rule
 from sparkgpu.core.config.values import (
+    CheckName,
     Count,
     DateFormat,
     Duration,
@@ -49,6 +50,11 @@ def _gpu_names(value: Any) -> Any:
     if any(isinstance(name, bool) or not isinstance(name, (int, str)) for name in names):
         raise ValueError('give "all", or a list of indices or UUIDs such as [0, 1]')
     return tuple(text for name in names if (text := str(name).strip()))
+
+
+def _listed(value: Any) -> Any:
+    """One name as a list of one."""
+    return (value,) if isinstance(value, str) else value
 
 
 def _time_limit(value: Any) -> Any:
@@ -254,10 +260,12 @@ class ReportConfig(Section):
     """``[report]``: how much the report of a run holds.
 
     ``full`` explains the models (importance and partial dependence, by predicting changed rows) and examines
-    the table; ``short`` shows results alone.
+    the table; ``short`` shows results alone. A run in which a check of `fail_on` fails ends with exit code 4,
+    after everything is written.
     """
 
     level: Literal["full", "short"] = "full"
+    fail_on: tuple[CheckName, ...] = ()
 
 
 class CostConfig(Section):
@@ -276,8 +284,9 @@ class RunConfig(Section):
     whose models are compared by log loss). `metric` decides the search, the blend, the leader and the
     verdict, in place of the task's own. `search` is the number of settings to try for each model; the best
     take part as models of their own. `intervals` is the share of rows whose truth the models' intervals, or
-    sets of classes, should hold (None: they have none). A worker that neither
-    reports, computes, reads nor writes for `hang_after_s` seconds counts as hung; 0 turns this off.
+    sets of classes, should hold (None: they have none). By the columns in `groups` each model is also scored
+    in groups of the test rows. A worker that neither reports, computes, reads nor writes for `hang_after_s`
+    seconds counts as hung; 0 turns this off.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
@@ -289,6 +298,9 @@ class RunConfig(Section):
     metric: str | None = None
     search: Annotated[int, Field(ge=2)] | None = None
     intervals: Annotated[float, Field(ge=0.5, lt=1)] | None = None
+    groups: Annotated[
+        tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+    ] = ()
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     prepare: PrepareConfig = PrepareConfig()

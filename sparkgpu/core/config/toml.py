@@ -205,6 +205,8 @@ def _check_together(config: RunConfig, origin: str) -> None:
         )
     if devices.gpus is not None and devices.cpu_lanes is not None:
         raise ConfigError(f"{origin}: both GPUs and cpu_lanes are asked for; choose one of them.")
+    if "group_gap" in config.report.fail_on and not (config.groups or config.rules.without):
+        raise ConfigError(f'{origin}: report.fail_on = ["group_gap"] needs columns. Name them by --groups.')
     if config.cluster.nodes > 1 and config.cluster.master is not None:
         raise ConfigError(
             f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
@@ -253,6 +255,7 @@ OPTIONS = {
     "search": "search",
     "metric": "metric",
     "intervals": "intervals",
+    "groups": "groups",
     "nodes": "cluster.nodes",
     "cpus_per_node": "slurm.cpus_per_node",
     "partition": "slurm.partition",

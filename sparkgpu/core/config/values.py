@@ -17,6 +17,10 @@ Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 Schedule = Literal["constant", "cosine", "coslog4"]
 NumberEmbedding = Literal["piecewise", "cosine"]
 Distribution = Literal["gaussian", "lognormal", "poisson", "gamma", "tweedie"]
+CheckName = Literal[
+    "leak", "drift", "repeated_rows", "overfitting", "underfitting", "calibration", "group_gap"
+]
+"""The checks of a run (`sparkgpu.runs.checks`)."""
 
 POWERS = {"gaussian": 0.0, "poisson": 1.0, "tweedie": 1.5, "gamma": 2.0}
 """The power of its mean with which a target's variance grows (Jørgensen, JRSS B 49, 1987)."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sparkgpu.core.config.values import CheckName
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.files import Name, Part, read_record, write_json
 from sparkgpu.core.rundir.groups import ColumnGroups
@@ -246,6 +247,27 @@ class ComparisonResult(Part):
     caveats: tuple[str, ...] = ()
 
 
+HOW_TO = "docs/rules.md"
+"""The page that says how to reduce the risk that a check names."""
+
+
+class Check(Part):
+    """A named check: its number, and the `bound` beyond which it fails if that is not by chance.
+
+    `sparkgpu.runs.checks` and docs/rules.md say what the numbers are; `page` is the section there.
+    """
+
+    name: CheckName
+    status: Literal["passed", "failed", "not judged"]
+    value: float | None = None
+    bound: float | None = None
+    evidence: str
+
+    @property
+    def page(self) -> str:
+        return self.name.replace("_", "-")
+
+
 class CostInfo(Part):
     """Wall hours of the run times its lanes; watt-hours of the GPUs if they report their power.
 
@@ -287,6 +309,7 @@ class Results(Part):
     trials: tuple[Annotated[DoneTrial | FailedTrial, Field(discriminator="status")], ...]
     comparison: ComparisonResult
     cost: CostInfo
+    checks: tuple[Check, ...] = ()
     phases_s: dict[str, dict[str, float]] = Field(default_factory=dict)
     refit: RefitInfo | None = None
 

@@ -78,12 +78,17 @@ class Associations(Part):
 
 
 class CheckResult(Part):
-    """A check, what it found in one sentence, and the columns concerned, the clearest first."""
+    """A check, what it found in one sentence, and the columns concerned, the clearest first.
+
+    `value` is its number, if it has one, and `bound` where that stands out.
+    """
 
     name: str
     passed: bool
     evidence: str
     columns: tuple[str, ...] = ()
+    value: float | None = None
+    bound: float | None = None
 
 
 class Proxy(Part):

@@ -48,7 +48,10 @@ def drift(columns: Sequence[Column], samples: Mapping[SplitName, Sample]) -> Che
             "The test metrics may not hold for rows like the training rows, nor the reverse."
         )
     titles = tuple(dict.fromkeys(title for *_, title, _ in found))
-    return CheckResult(name=name, passed=not found, evidence=evidence, columns=titles)
+    farthest = max((far for far, *_ in found), default=0.0)
+    return CheckResult(
+        name=name, passed=not found, evidence=evidence, columns=titles, value=farthest, bound=_LEAST_DISTANCE
+    )
 
 
 def _shift(column: Column, split: SplitName, chance: float) -> tuple[float, str] | None:

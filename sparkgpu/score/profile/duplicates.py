@@ -60,7 +60,7 @@ def duplicates(samples: Mapping[SplitName, Sample]) -> CheckResult:
     first = found[shown[0]]
     if not bad and first.rows:
         evidence += f" Inside the training rows {_percent(first.inside)} repeat, as by chance."
-    return CheckResult(name=name, passed=not bad, evidence=evidence)
+    return CheckResult(name=name, passed=not bad, evidence=evidence, value=first.share, bound=_FEWEST_SHARE)
 
 
 def _copies(own: Sample, train: Sample) -> Copies:

@@ -72,7 +72,11 @@ def leakage(
             f"{columns[first].title}, with {shown[first]}{goal}."
         )
     titles = tuple(columns[place].title for place in suspects)
-    return CheckResult(name="leakage", passed=not suspects, evidence=evidence, columns=titles)
+    told = 1 - min(min(_unexplained(values, without).values(), default=1.0) for values in tried.values())
+    return CheckResult(
+        name="leakage", passed=not suspects, evidence=evidence, columns=titles, value=told,
+        bound=1 - _NEARLY_NOTHING,
+    )  # fmt: skip
 
 
 def _values(schema: TableSchema, target: Target, predicted_NC: FloatArray) -> MetricValues:
