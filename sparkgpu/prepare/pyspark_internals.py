@@ -63,5 +63,6 @@ def pca_model(session: SparkSession, matrix_VF: NDArray[np.float64]) -> PCAModel
     rows, columns = matrix_VF.shape
     parts = (DenseMatrix(rows, columns, matrix_VF.ravel(order="F")), Vectors.dense([0.0] * columns))
     java = [_py2java(session.sparkContext, part) for part in parts]
-    model = java_of(session).org.apache.spark.ml.feature.PCAModel("text_numbers", *java)
+    ml = java_of(session).org.apache.spark.ml
+    model = ml.feature.PCAModel(ml.util.Identifiable.randomUID("pca"), *java)
     return PCAModel(model.set(model.k(), columns))

@@ -105,7 +105,10 @@ def test_spark_and_arrow_read_texts_alike_and_the_saved_pipeline_needs_no_sparkg
     prepare, spark, tmp_path, options, ways
 ) -> None:
     path = tmp_path / "t.parquet"
-    pq.write_table(pa.table(reviews()), path)
+    rows = reviews()
+    rows["title"] = [" ".join((text or "").split()[-4:]) for text in rows["review"]]
+    pq.write_table(pa.table(rows), path)
+    options = {**options, "data.roles": {"title": "text"}}
     by = {way: prepare(path, "y", options, by=way) for way in ("arrow", *ways)}
     stored = {way: found.stored() for way, found in by.items()}
     for way in ways:
