@@ -6,15 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from sparkgpu.core.rundir.metrics_json import CalibrationResult, ModelResult, SplitMetrics, Spread
+from sparkgpu.core.rundir.metrics_json import (
+    CalibrationResult,
+    ModelResult,
+    SplitMetrics,
+    Spread,
+    read_results,
+)
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.runs.checks import of_predictions
+from sparkgpu.runs.checks import of_predictions, with_table
 from sparkgpu.runs.pooled import Pooled
 from sparkgpu.score.calibration import calibration_error
 from sparkgpu.score.groups import by_group
 from sparkgpu.score.predictions import Labels
+from sparkgpu.score.profile import write_profile
 from sparkgpu.score.segments import by_level
 
 ROWS = 3_000
@@ -67,3 +75,17 @@ def failed(fault: str) -> set[str]:
 def test_a_planted_fault_of_predictions_is_named_and_sound_ones_pass(fault: str) -> None:
     found = failed(fault)
     assert fault in found if fault != "none" else not found
+
+
+def test_a_planted_drift_is_named_with_its_distance_and_what_nobody_judged_is_said(table: Any) -> None:
+    random = np.random.default_rng(6)
+    split_N = random.choice(["train", "valid", "test"], ROWS, p=[0.6, 0.2, 0.2])
+    frame = pd.DataFrame({"x": random.normal(size=ROWS), "y": random.choice(["no", "yes"], ROWS)})
+    for moved in (0.0, 1.0):
+        planted = frame.assign(x=frame["x"] + moved * (split_N == "test"))
+        paths = table(planted, "y", split_N=split_N, best={"roc_auc": 0.5})
+        found = {one.name: one for one in with_table(read_results(paths), write_profile(paths)).checks}
+        assert [found[name].status for name in ("leak", "repeated_rows")] == ["passed", "passed"]
+        assert found["drift"].status == ("failed" if moved else "passed")
+        assert (found["drift"].value > 0.3) == bool(moved) and found["drift"].bound == 0.1
+        assert found["group_gap"].status == "not judged" and "--groups" in found["group_gap"].evidence
