@@ -155,6 +155,8 @@ def _again(before: RunPaths, results: Results, plan: Plan) -> Iterator[TrialSpec
             fixed |= {key: record.parameters[key] for key in sizes if key in record.parameters}
             fixed |= {"ntrees": length, "early_stopping_rounds": 0, "try_smaller": False}
         elif spec.engine == "torch":
+            if done[spec.name].steps == record.most_steps:  # to its end: which epoch was best is mostly noise
+                length = record.most_steps or length
             fixed |= {"epochs": length, "patience": 0}
         seed = spec.seed + _FOLD_SEEDS * (spec.fold or 0)
         update = {"engine": done[spec.name].engine, "probed": False, "fold": None, "settings": 0}
