@@ -1,6 +1,6 @@
 """All that this package takes from H2O's Python client behind an underscore; read in h2o 3.46.0.6.
 
-`tests/cli/test_library_internals.py` keeps such names out of all other files.
+ruff (SLF001) keeps such names out of all other files.
 """
 
 from __future__ import annotations

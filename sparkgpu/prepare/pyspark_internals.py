@@ -1,7 +1,6 @@
 """All that this package takes from pyspark behind an underscore, each with its reason; read in pyspark 3.5.9.
 
-pyspark has no public way to the JVM behind a session. `tests/cli/test_library_internals.py` keeps such names
-out of all other files.
+pyspark has no public way to the JVM behind a session. ruff (SLF001) keeps such names out of all other files.
 """
 
 from __future__ import annotations
