@@ -298,9 +298,7 @@ class RunConfig(Section):
     metric: str | None = None
     search: Annotated[int, Field(ge=2)] | None = None
     intervals: Annotated[float, Field(ge=0.5, lt=1)] | None = None
-    groups: Annotated[
-        tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
-    ] = ()
+    groups: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     hang_after_s: NotNegative = 60.0
     data: DataConfig = DataConfig()
     prepare: PrepareConfig = PrepareConfig()
