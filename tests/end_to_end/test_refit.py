@@ -90,6 +90,7 @@ def test_the_models_learn_from_all_rows_and_new_ones_as_long_as_the_run_found_be
         assert f"Use the run that it is of, {run.paths.root}" in refused.stderr
 
 
+@pytest.mark.slow
 def test_python_refits_with_a_frame_of_new_rows(run: Running, rows: pd.DataFrame, tmp_path: Path) -> None:
     found = sparkgpu.refit(run.paths.root, more=rows[500:], out=tmp_path / "again", quiet=True)
     assert found.results.refit is not None and found.results.refit.rows == 569

@@ -64,6 +64,7 @@ def test_a_rank_that_is_killed_or_hangs_is_named_and_training_ends_with_the_same
     assert not (found.folder / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_lost_for_good_ends_the_trial_with_its_name_and_no_process_left(
     table: Table,
 ) -> None:

@@ -156,6 +156,7 @@ def test_one_network_over_two_lanes_is_timed_against_one_device_and_simulated_fu
     assert "10.00 GB/s with 5 µs of latency, as given" in (flowers.parent / "here" / "bench.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_the_ways_of_loading_are_timed_with_the_same_network(flowers: Path) -> None:
     ended = bench(

@@ -85,6 +85,7 @@ def test_a_run_that_is_predicted_keeps_the_prediction_and_reports_it(java: Path,
     assert "measured over predicted" in (folder / "here" / "report" / "report.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_advice_that_fails_is_a_sentence_in_the_report_and_the_run_goes_on(java: Path, folder: Path) -> None:
     ended = sparkgpu(

@@ -17,7 +17,7 @@ from sparkgpu.score.metrics import compute
 from sparkgpu.score.profile import write_profile
 from sparkgpu.score.segments import by_level
 
-ROWS = 4_000
+ROWS = 2_000
 
 
 def grouped(seed: int, *, gap: bool):
