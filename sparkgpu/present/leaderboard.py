@@ -11,7 +11,7 @@ from functools import partial
 from sparkgpu.core.rundir.groups import ColumnGroups, Estimate
 from sparkgpu.core.rundir.intervals import Coverage
 from sparkgpu.core.rundir.metrics_json import HOW_TO, DecisionResult, DoneTrial, ModelResult, Results
-from sparkgpu.core.words import counted, metric_title, number_text, seconds_text
+from sparkgpu.core.words import capital, counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.present.result_tables import signed, signed_interval
 from sparkgpu.present.table_model import (
@@ -244,7 +244,7 @@ def checks(found: Results) -> Table:
             "status": lambda one: one.status,
             "number": lambda one: number_cell(one.value, three_digits),
             "bound": lambda one: number_cell(one.bound, three_digits),
-            "of what": lambda one: one.evidence,
+            "of what": lambda one: capital(one.evidence).rstrip("."),
             "how to reduce the risk": lambda one: f"{HOW_TO}#{one.page}",
         },
     )
