@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FOLDER = "texts"
 """Its folder in ``table/``, with one file for each column."""
 WORD = r"[\p{L}\p{M}\p{N}_]+"
-"""A word, for Java and for RE2: letters, marks, digits and underestimates."""
+"""A word, for Java and for RE2: letters, marks, digits and underscores."""
 _NO_WORD = r"[^\p{L}\p{M}\p{N}_]+"
 _MOST_WORDS, _MOST_TOPICS, _MOST_ESTIMATES = 20_000, 32, 20
 _MOST_ROWS, _MOST_BYTES, _BATCH_ROWS = 50_000, 200_000_000, 4_096
