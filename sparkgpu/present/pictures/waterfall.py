@@ -43,8 +43,8 @@ def waterfall(line: Mapping[str, Any], values: Mapping[str, Any], target: str) -
         rows_down(axes, titles)
         for value, dashes in ((line["base"], ":"), (ends[-1], "-")):
             axes.axvline(value, color=TEXT.light, linewidth=0.8, linestyle=dashes, zorder=0)
-        axes.set_title(f"Row {line['row']}: {what} = {number_text(ends[-1], 4)}")
-        axes.set_xlabel(f"{what}, from the base {number_text(line['base'], 4)} (dotted)")
+        axes.set_title(f"Row {line['row']}: {what} = {_number(ends[-1])}")
+        axes.set_xlabel(f"{what}, from the base {_number(line['base'])} (dotted)")
         plain_numbers(axes.xaxis)
     errors = " Whiskers: the standard error of sampling." if any(error) else ""
     return Picture(
@@ -52,6 +52,10 @@ def waterfall(line: Mapping[str, Any], values: Mapping[str, Any], target: str) -
         caption=f"What each column added to the {what} in row {line['row']}.{errors}",
         figures=[figure],
     )
+
+
+def _number(value: float) -> str:
+    return number_text(value).replace("-", "−")
 
 
 def _text(value: Any) -> str:
