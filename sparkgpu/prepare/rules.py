@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sparkgpu.core.config.keys import RulesConfig
+from sparkgpu.core.config.rule_keys import RulesConfig
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import DroppedColumn, Feature, TableSchema
 from sparkgpu.core.words import listed

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from sparkgpu.core.rundir.checks import HOW_TO
 from sparkgpu.core.rundir.groups import ColumnGroups, Estimate
 from sparkgpu.core.rundir.intervals import Coverage
-from sparkgpu.core.rundir.metrics_json import HOW_TO, DecisionResult, DoneTrial, ModelResult, Results
+from sparkgpu.core.rundir.metrics_json import DecisionResult, DoneTrial, ModelResult, Results
 from sparkgpu.core.words import capital, counted, metric_title, number_text, seconds_text
 from sparkgpu.present.entries import Split, entries, ranked
 from sparkgpu.present.result_tables import signed, signed_interval

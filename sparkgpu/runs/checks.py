@@ -12,7 +12,8 @@ from typing import get_args
 import numpy as np
 
 from sparkgpu.core.config.values import CheckName
-from sparkgpu.core.rundir.metrics_json import Check, ModelResult, Results
+from sparkgpu.core.rundir.checks import Check
+from sparkgpu.core.rundir.metrics_json import ModelResult, Results
 from sparkgpu.core.rundir.profile import TableProfile
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.words import metric_title, number_text

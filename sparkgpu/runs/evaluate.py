@@ -16,11 +16,11 @@ import numpy as np
 from sparkgpu.core.host.telemetry import Sample
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec
+from sparkgpu.core.rundir.checks import Check
 from sparkgpu.core.rundir.curve import read_curve, still_improving
 from sparkgpu.core.rundir.files import read_record
 from sparkgpu.core.rundir.metrics_json import (
     CalibrationResult,
-    Check,
     ComparisonResult,
     DoneTrial,
     FailedTrial,

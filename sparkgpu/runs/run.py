@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
-from sparkgpu.core.config.keys import DecisionConfig, RulesConfig, RunConfig
+from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
 from sparkgpu.core.host.java import find_java
@@ -29,11 +29,11 @@ from sparkgpu.core.plan.bagging import bagged
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
+from sparkgpu.core.rundir.checks import HOW_TO
 from sparkgpu.core.rundir.files import write_json, write_text
-from sparkgpu.core.rundir.metrics_json import HOW_TO, Results, read_results, write_results
+from sparkgpu.core.rundir.metrics_json import Results, read_results, write_results
 from sparkgpu.core.rundir.paths import RunPaths, has_table
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
-from sparkgpu.core.table.demo_table import resolve_demo
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
@@ -45,6 +45,7 @@ from sparkgpu.prepare.held_out import check_files, check_splits_of
 from sparkgpu.prepare.rules import check_groups
 from sparkgpu.present.terminal.display import Display
 from sparkgpu.runs.background import import_for_the_end, save_networks
+from sparkgpu.runs.dry_run import check_columns
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import for_cpu, run_folder, stopping
@@ -101,44 +102,11 @@ def run(
     )  # fmt: skip
     find_java(environ)
     if dry_run and not resume:
-        _check_columns(found, source, display)
+        check_columns(found, source, display)
     settings = cluster_settings(found.cluster, environ)
     if settings is not None:
         _check_on_cluster(found)
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
-
-
-def _check_columns(config: RunConfig, source: Source, display: Display) -> None:
-    """Refuse a column that is named and not in the source's header. Raises `ConfigError`."""
-    from sparkgpu.prepare.decisions import checked_target
-    from sparkgpu.prepare.held_out import check_held_out
-    from sparkgpu.prepare.to_parquet import types_at_first_sight
-
-    data = config.data
-    for note in source.notes:
-        display.warning(note)
-    if config.decision != DecisionConfig():
-        display.warning("[decision] is checked in the run, which reads the classes of the target")
-    if (
-        source == DEMO_SOURCE
-        and not source.held_out
-        and not (data.ignore or data.roles or data.weight or config.split.column)
-        and config.rules == RulesConfig()
-    ):
-        return  # only its target is named, and that is checked already
-    with scratch_folder() as folder:
-        here = resolve_demo(source, folder)
-        if here.is_opened_by_spark:
-            display.warning(f"{source.name}: Spark has to open it, so the names of columns were not checked")
-            return
-        types = types_at_first_sight(here)
-        held_out = {table.name: types_at_first_sight(table) for table in here.held_out.values()}
-    try:
-        checked_target(source.name, types, config)
-        for name, found in held_out.items():
-            check_held_out(name, found, types, data.ignore)
-    except DataError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _check_on_cluster(config: RunConfig) -> None:
@@ -342,15 +310,9 @@ def _train(
         schema = read_schema(paths)
         with watch_self(config.hang_after_s or math.inf, paths.hang_log):
             found = evaluate(
-                paths,
-                workers.plan,
-                schema,
-                outcome.failed,
-                config.seed,
-                outcome.notes,
-                config.intervals,
+                paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes, config.intervals,
                 config.groups,
-            )
+            )  # fmt: skip
         scoring_s = time.perf_counter() - begin
     return Trained(
         outcome=outcome, schema=schema, found=found, scoring_s=scoring_s,

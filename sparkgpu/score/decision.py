@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkgpu.core.config.keys import DecisionConfig
+from sparkgpu.core.config.rule_keys import DecisionConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.table.schema import DecisionRule
 from sparkgpu.core.words import listed, nearest

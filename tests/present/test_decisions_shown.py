@@ -12,7 +12,7 @@ from made_run import MadeRun
 from made_table import write_made_results
 from page import Page
 
-from sparkgpu.core.config.keys import DecisionConfig
+from sparkgpu.core.config.rule_keys import DecisionConfig
 from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.metrics_json import Results, read_results
 from sparkgpu.core.rundir.paths import RunPaths

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, precision_score, recall_score
 
-from sparkgpu.core.config.keys import DecisionConfig
+from sparkgpu.core.config.rule_keys import DecisionConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.score.decision import chosen_threshold, curve, decided, effect, goal, rule_of
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sparkgpu.core.config.values import CheckName
 from sparkgpu.core.errors import ConfigError
+from sparkgpu.core.rundir.checks import Check
 from sparkgpu.core.rundir.files import Name, Part, read_record, write_json
 from sparkgpu.core.rundir.groups import ColumnGroups
 from sparkgpu.core.rundir.intervals import IntervalsResult
@@ -245,27 +245,6 @@ class ComparisonResult(Part):
     leader: str | None
     pairs: tuple[PairResult, ...]
     caveats: tuple[str, ...] = ()
-
-
-HOW_TO = "docs/rules.md"
-"""The page that says how to reduce the risk that a check names."""
-
-
-class Check(Part):
-    """A named check: its number, and the `bound` beyond which it fails if that is not by chance.
-
-    `sparkgpu.runs.checks` and docs/rules.md say what the numbers are; `page` is the section there.
-    """
-
-    name: CheckName
-    status: Literal["passed", "failed", "not judged"]
-    value: float | None = None
-    bound: float | None = None
-    evidence: str
-
-    @property
-    def page(self) -> str:
-        return self.name.replace("_", "-")
 
 
 class CostInfo(Part):
