@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparkgpu.core.table.rows import as_numpy
-from sparkgpu.prepare.columns import WHOLE_TYPES, is_number
+from sparkgpu.prepare.columns import UNITS_OF_A_SECOND, WHOLE_TYPES, WORDS, is_number, is_span, spark_type
 
 MISSING_TEXTS = ("", "NA", "N/A", "na", "n/a", "NaN", "nan", "NULL", "null", "?", "-")
 """Texts that stand for a missing number or timestamp; a category of a format with types keeps them."""
@@ -87,8 +87,15 @@ def numbers(column: pa.Array) -> pa.Array:
 
 
 def as_texts(column: pa.Array, kind: str) -> pa.Array:
-    """A column as texts in Spark's spelling, which of a source of type `kind` became the levels."""
+    """A column as texts in Spark's spelling, which of a source of type `kind` became the levels.
+
+    Of a list of words, a text is all its words.
+    """
     column = decoded(column)
+    if spark_type(column.type) == WORDS:
+        column = column.cast(pa.list_(pa.string()))
+        words = pa.ListArray.from_arrays(column.offsets, column.values.fill_null(""))
+        return pc.binary_join(words, " ")
     if is_text(column.type):
         return column.cast(pa.string())
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -252,5 +259,10 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """The column without a dictionary."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    """The column without a dictionary; durations and times of day as seconds."""
+    if pa.types.is_dictionary(column.type):
+        return decoded(column.dictionary_decode())
+    if is_span(column.type):
+        stored = column.view(pa.int32() if pa.types.is_time32(column.type) else pa.int64())
+        return pc.divide(stored.cast(pa.float64(), safe=False), float(UNITS_OF_A_SECOND[column.type.unit]))
+    return column

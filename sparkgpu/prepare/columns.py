@@ -17,6 +17,9 @@ _TABLE = "__THIS__"  # in whose place a SQLTransformer puts the table
 WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
 BROKEN_TYPES = ("float", "double")
 TIME_TYPES = ("date", "timestamp", "timestamp_ntz")
+WORDS = "array<string>"
+"""Lists of words, which are read as texts are."""
+UNITS_OF_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 _PLAIN = {
     pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
@@ -36,6 +39,8 @@ def spark_type(kind: pa.DataType) -> str:
     """The type as Spark's SQL spells it; for one that Spark does not have, Arrow's own name."""
     if pa.types.is_dictionary(kind):
         return spark_type(kind.value_type)
+    if is_span(kind):
+        return "double"
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pa.types.is_decimal(kind):
@@ -52,6 +57,20 @@ def spark_type(kind: pa.DataType) -> str:
 def is_nanosecond(kind: pa.DataType) -> bool:
     """Whether it is a timestamp in nanoseconds, which Spark does not have."""
     return bool(pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
+def is_span(kind: pa.DataType) -> bool:
+    """Whether it is a duration or a time of day, which are read as numbers of seconds."""
+    return bool(pa.types.is_duration(kind) or pa.types.is_time(kind))
+
+
+def stored_as(kind: pa.DataType) -> tuple[str, str] | None:
+    """For a type that Spark does not have: as what it reads its Parquet files, and the SQL of the value."""
+    if is_nanosecond(kind):
+        return "bigint", f"cast(timestamp_micros({{0}} div 1000) AS {spark_type(kind)})"
+    if is_span(kind):
+        return "int" if pa.types.is_time32(kind) else "bigint", f"{{0}} / {UNITS_OF_A_SECOND[kind.unit]}D"
+    return None
 
 
 def own_columns(names: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sparkgpu.core.errors import DataError, fault_of_machine
 from sparkgpu.core.table.source import Source, table_files
 from sparkgpu.core.words import listed
-from sparkgpu.prepare.columns import is_nanosecond, spark_type
+from sparkgpu.prepare.columns import spark_type, stored_as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +58,16 @@ class FileColumns:
         ]
 
     @cached_property
-    def nanoseconds(self) -> dict[str, str]:
-        """The timestamps in nanoseconds, which Spark does not have, with its types for them."""
-        return {name: spark_type(kind) for name, kind in self.kinds.items() if is_nanosecond(kind)}
+    def stored(self) -> dict[str, tuple[str, str]]:
+        """The columns of types that Spark does not have: as what it reads them, and the SQL of the values."""
+        return {name: found for name, kind in self.kinds.items() if (found := stored_as(kind))}
 
     def check_types(self) -> None:
         """Raise `DataError` if files disagree on a column's type, which Spark does not always notice."""
         for schema in self.schemas.values():
             for column in schema:
                 kinds = (column.type, self.kinds[column.name])
-                if len({(spark_type(kind), is_nanosecond(kind)) for kind in kinds}) > 1:
+                if len({(spark_type(kind), stored_as(kind)) for kind in kinds}) > 1:
                     raise DataError(
                         f"{self.source.name}: cannot be read as {self.source.format}: its files disagree on "
                         f"the type of a column ({column.name!r}). Write them again with one schema."

@@ -38,7 +38,7 @@ from sparkgpu.prepare.column_values import (
     numbers,
     timestamps,
 )
-from sparkgpu.prepare.columns import TIME_TYPES, is_number, spark_type
+from sparkgpu.prepare.columns import TIME_TYPES, is_number, is_span, spark_type
 from sparkgpu.prepare.hashes import row_hashes
 from sparkgpu.prepare.roles import FLOAT32_MAX, MANY_CLASSES, ColumnStatistics, Held
 from sparkgpu.prepare.timestamps import varying_parts
@@ -268,7 +268,8 @@ def _sum(rows_N: pa.Array) -> int:
 
 def _spelled(counts: Mapping[Any, int], kind: pa.DataType, *, is_number: bool) -> dict[str, int]:
     """Rows by the text of a class: whole numbers without a point, ``true`` and ``false``."""
-    values = decoded(pa.array(list(counts), kind if not pa.types.is_float16(kind) else pa.float32()))
+    kind = pa.float32() if pa.types.is_float16(kind) else pa.float64() if is_span(kind) else kind
+    values = decoded(pa.array(list(counts), kind))
     is_number = is_number and not pa.types.is_integer(values.type)  # all digits of an integer count
     try:
         found = numbers(values).cast(pa.float64(), safe=False) if is_number else as_texts(values, "string")

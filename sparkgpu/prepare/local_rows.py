@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.core.table.source import Source
-from sparkgpu.prepare.columns import ROW_ID, TIME_TYPES, is_number, spark_type
+from sparkgpu.prepare.columns import ROW_ID, TIME_TYPES, WORDS, is_number, spark_type
 from sparkgpu.prepare.file_columns import file_columns, file_states, files_of, open_parquet, refusing_damaged
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Iterator[pa.RecordBatch]], ResultT]
 """A function of the batches of one part of a table, each with the column `ROW_ID`, then those asked for."""
 
-_READABLE = ("boolean", "string", *TIME_TYPES)
+_READABLE = ("boolean", "string", WORDS, *TIME_TYPES)
 _PART_ROWS = 1_048_576
 _BATCH_ROWS = 131_072
 _BATCH_VALUES = 8_000_000
@@ -81,15 +81,15 @@ class LocalRows:
         return list(self._metadata)
 
     @property
-    def nanoseconds(self) -> Mapping[str, str]:
-        """The timestamps that are stored in nanoseconds, with Spark's types for them."""
-        return self._columns.nanoseconds
+    def stored(self) -> Mapping[str, tuple[str, str]]:
+        """The columns of types that Spark does not have: as what it reads them, and the SQL of the values."""
+        return self._columns.stored
 
     @property
     def spark_types(self) -> dict[str, str]:
         """The columns that Spark can read, with the types in which it does."""
         return {
-            name: "bigint" if name in self.nanoseconds else self._int96.get(name, kind)
+            name: self.stored[name][0] if name in self.stored else self._int96.get(name, kind)
             for name, kind in self.types.items()
             if kind in _READABLE or is_number(kind)
         }

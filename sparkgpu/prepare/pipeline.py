@@ -129,7 +129,7 @@ def _typed(feature: Feature) -> str:
     if feature.reading == "category":
         return _float_code(feature, column) if kind in BROKEN_TYPES else f"cast({column} AS string)"
     if feature.is_text:
-        return f"coalesce(cast({column} AS string), '')"
+        return f"concat_ws(' ', {column})"  # of texts as of lists; null has no words
     if feature.reading == "boolean":
         return f"cast(cast({column} AS boolean) AS int)"
     if kind in BROKEN_TYPES:

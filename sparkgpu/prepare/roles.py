@@ -17,7 +17,7 @@ import numpy as np
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import RESERVED_COLUMNS, DroppedColumn
-from sparkgpu.prepare.columns import TIME_TYPES, WHOLE_TYPES, is_number
+from sparkgpu.prepare.columns import TIME_TYPES, WHOLE_TYPES, WORDS, is_number
 
 FEW_CLASSES = 20
 """An integer target with at most this many values is taken as classes."""
@@ -147,6 +147,8 @@ def _decide(column: ColumnStatistics, asked: Role | None) -> ColumnRole | str:
         return ColumnRole(column=column.name, role=asked, parts=parts, asked=True)
     if _PANDAS_INDEX.fullmatch(column.name):
         return f"{ID_LIKE}: the index of a frame, which pandas wrote beside its columns"
+    if column.type == WORDS:
+        return ColumnRole(column=column.name, role="text")
     if column.family == "other":
         return f"of type {column.type}, which holds no single value"
     if column.numeric and column.least is None:

@@ -35,7 +35,7 @@ _MOST_TASKS = 64
 def open_local(session: SparkSession, rows: LocalRows) -> DataFrame:
     """A local Parquet table as a DataFrame with the row id, read with the types that pyarrow found.
 
-    Timestamps in nanoseconds, which Spark does not have, become microseconds.
+    Timestamps in nanoseconds, which Spark does not have, become microseconds, durations seconds.
     """
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     # By the table alone, not by the cores: the parts of the prepared table follow from those of the source. A
@@ -47,16 +47,16 @@ def open_local(session: SparkSession, rows: LocalRows) -> DataFrame:
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in rows.spark_types.items())
     files = (literal(str(file)) for file in rows.files)
     table = session.read.schema(columns).parquet(*files)
-    return with_timestamps(numbered_by_footers(table, rows.files), rows.nanoseconds)
+    return with_values(numbered_by_footers(table, rows.files), rows.stored)
 
 
-def with_timestamps(table: DataFrame, kinds: Mapping[str, str]) -> DataFrame:
-    """The table with timestamps of these types in place of nanoseconds, which Spark reads as integers."""
-    micros = "cast(timestamp_micros({0} div 1000) AS {1}) AS {0}"
+def with_values(table: DataFrame, stored: Mapping[str, tuple[str, str]]) -> DataFrame:
+    """The table with the values of columns that Spark reads as whole numbers, by their SQL."""
+    own = {name: quoted(name) for name in table.columns}
     return table.selectExpr(
         *(
-            micros.format(quoted(name), kinds[name]) if name in kinds else quoted(name)
-            for name in table.columns
+            f"{stored[name][1].format(column)} AS {column}" if name in stored else column
+            for name, column in own.items()
         )
     )
 

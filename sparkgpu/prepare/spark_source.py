@@ -32,7 +32,7 @@ from sparkgpu.prepare.file_columns import file_columns
 from sparkgpu.prepare.held_out import check_held_out, other_type
 from sparkgpu.prepare.json_lines import json_parser
 from sparkgpu.prepare.row_id import blocks_of, numbered_by_blocks, numbered_by_footers, placed, shifted
-from sparkgpu.prepare.spark_rows import LEADING_ZEROS, literal, with_timestamps
+from sparkgpu.prepare.spark_rows import LEADING_ZEROS, literal, with_values
 from sparkgpu.prepare.text import LineError, Types, as_utf8, no_rows, padded, settled, unified
 from sparkgpu.prepare.text_files import Parser
 from sparkgpu.prepare.unreadable import refusing_unreadable
@@ -163,7 +163,8 @@ def _content_hash(table: DataFrame) -> Column:
 def open_typed(session: SparkSession, source: Source) -> DataFrame:
     """Parquet and ORC: the columns of all files, null in files that lack a column.
 
-    In Parquet, Spark reads pandas' timestamps in nanoseconds as whole numbers; here they become timestamps.
+    In Parquet, Spark reads pandas' timestamps in nanoseconds and durations as whole numbers; here they become
+    timestamps and seconds.
     """
     assert source.format is not None
     session.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
@@ -176,7 +177,7 @@ def open_typed(session: SparkSession, source: Source) -> DataFrame:
     table = reader.load(literal(source.location))
     if files is None or source.format != "parquet":
         return numbered_by_blocks(table)
-    return with_timestamps(numbered_by_footers(table), files.nanoseconds)
+    return with_values(numbered_by_footers(table), files.stored)
 
 
 def open_csv(session: SparkSession, source: Source, as_texts: bool = False) -> DataFrame:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.utils.class_weight import compute_class_weight
+from ways import WAYS
 
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import OTHER_LEVEL, RESERVED_COLUMNS, read_schema
+from sparkgpu.prepare.encoding import Encoder
 
 ROWS = 120
 NUMBERS = np.random.default_rng(0).normal(size=ROWS)
@@ -152,6 +154,23 @@ def test_each_column_gets_its_role_and_what_is_left_out_a_reason(prepare):
     (often,) = (feature for feature in found.schema.features if feature.source == "often")
     assert often.levels[0] == "v0" and often.levels[-1] == OTHER_LEVEL and len(often.levels) == 6
     assert set(table["often"]) == set(often.levels)
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_durations_and_times_of_day_are_seconds_in_whatever_unit_they_are_stored(prepare, by):
+    ms_N = [None, *range(1, ROWS)]
+    took, at = pa.array(ms_N, pa.duration("ms")), pa.array(ms_N, pa.time32("ms"))
+    columns = {f"took {unit}": took.cast(pa.duration(unit)) for unit in ("ms", "us", "ns")}
+    if by != "held":  # Spark itself opens no table with times of day
+        columns |= {"at ms": at} | {f"at {unit}": at.cast(pa.time64(unit)) for unit in ("us", "ns")}
+    found = prepare(columns | {"y": LABELS}, "y", by=by)
+    table = found.stored()
+    expected_N = (np.array([np.nan, *range(1, ROWS)]) / 1000).astype(np.float32)
+    for feature in found.schema.features:
+        np.testing.assert_array_equal(table[feature.name], expected_N)
+    new = {name: [1.5, 2.0] for name in columns} | {"took us": pa.array([1, 2], pa.duration("s"))}
+    value_NF = Encoder(found.schema).rows(pa.table(new)).numeric_NF
+    assert value_NF[0].tolist() == [1.0 if name == "took us" else 1.5 for name in columns]
 
 
 def test_columns_that_name_the_rows_are_left_out_where_rows_are_enough(prepare):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas.testing as pdt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -107,6 +108,7 @@ def test_spark_and_arrow_read_texts_alike_and_the_saved_pipeline_needs_no_sparkg
     path = tmp_path / "t.parquet"
     rows = reviews()
     rows["title"] = [" ".join((text or "").split()[-4:]) for text in rows["review"]]
+    rows["tags"] = [[*text.split()[:3], None] if text else None for text in rows["review"]]
     pq.write_table(pa.table(rows), path)
     options = {**options, "data.roles": {"title": "text"}}
     by = {way: prepare(path, "y", options, by=way) for way in ("arrow", *ways)}
@@ -138,7 +140,14 @@ def test_new_rows_become_what_the_rows_of_the_table_became(prepare) -> None:
     none = encoder.rows(pa.table({"review": pa.nulls(2), "size": [1.0, 2.0]}))
     assert not none.numeric_NF[:, :-1].any()
     with pytest.raises(DataError, match=r"column 'review' is of type list<.*>; the model needs text there"):
-        encoder.rows(pa.table({"review": [["a"], ["b"]], "size": [1.0, 2.0]}))
+        encoder.rows(pa.table({"review": [[1], [2]], "size": [1.0, 2.0]}))
+
+
+def test_a_list_of_words_is_read_as_the_text_of_its_words(prepare) -> None:
+    rows = reviews()
+    split = [None if text is None else [*re.findall(r"\w+", text), None] for text in rows["review"]]
+    lists = prepare({**rows, "review": split}, "y").stored()
+    pdt.assert_frame_equal(lists, prepare(rows, "y", {"data.roles": {"review": "text"}}).stored())
 
 
 def test_a_missing_file_is_named(prepare) -> None:
