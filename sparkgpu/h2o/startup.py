@@ -80,7 +80,7 @@ class JvmSettings:
 def _package_folder(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise DeviceError(f"the Python package {name} is not installed; run `pip install sparkgpu`.")
+        raise DeviceError(f"the Python package {name} is not installed; run `pip install 'sparkgpu[h2o]'`.")
     return Path(spec.origin).parent
 
 

@@ -60,7 +60,7 @@ def export(run_dir: str | Path, model: str, format: str, out: str | Path | None 
     if absent := [module for module in found.needs if find_spec(module) is None]:
         raise DeviceError(
             f"--format {format} needs {listed(absent)}, not installed here. Run "
-            f"`pip install 'sparkgpu[{format}]'`."
+            f"`pip install 'sparkgpu[{'export' if format == 'onnx' else 'trees'}]'`."
         )
     target = Path(out) if out else paths.root / "exports" / f"{trained.trial.name}{found.ending}"
     with _new(target, format, found.ending):

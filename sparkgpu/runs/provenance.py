@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.host.cuda_packages import has_xgboost_with_cuda
 from sparkgpu.core.host.devices import Machine
+from sparkgpu.core.host.java import find_java
 from sparkgpu.core.rundir.records import HostRecord
 
 _PACKAGES = (
@@ -90,6 +92,16 @@ def check_engines(config: RunConfig) -> None:
                 f"model {name!r}: its checkpoint {section.checkpoint} is no file. Give the path of its "
                 "weights, or leave it out for the published ones."
             )
+
+
+def check_jvm(asked: str, environ: Mapping[str, str]) -> None:
+    """Refuse what was `asked` for, which starts a JVM, where Spark or its Java is missing.
+
+    Raises `DeviceError` with the command that installs it.
+    """
+    if find_spec("pyspark") is None or find_spec("sparkling_water") is None:
+        raise DeviceError(f"{asked}: Spark is not installed here. Run `pip install 'sparkgpu[h2o]'`.")
+    find_java(environ)
 
 
 def engine_with_cuda() -> str | None:

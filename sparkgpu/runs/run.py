@@ -20,7 +20,6 @@ from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, NoticeToStop, TrialError
 from sparkgpu.core.host.devices import Machine, choose_devices, find_machine
-from sparkgpu.core.host.java import find_java
 from sparkgpu.core.host.monitor import Monitor
 from sparkgpu.core.host.rank_command import launcher_words, network_environment
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
@@ -49,7 +48,7 @@ from sparkgpu.runs.dry_run import check_columns
 from sparkgpu.runs.evaluate import evaluate  # its numpy sets a variable, so it comes before any thread
 from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import for_cpu, run_folder, stopping
-from sparkgpu.runs.provenance import check_engines, engine_with_cuda
+from sparkgpu.runs.provenance import check_engines, check_jvm, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
 from sparkgpu.score.metrics import check_known
 
@@ -100,11 +99,11 @@ def run(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
         started=started, began=began, dry_run=dry_run, resume=resume, advice=advice, reasons=reasons,
     )  # fmt: skip
-    find_java(environ)
     if dry_run and not resume:
         check_columns(found, source, display)
     settings = cluster_settings(found.cluster, environ)
     if settings is not None:
+        check_jvm(f"a run on {settings.master}", environ)
         _check_on_cluster(found)
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
 
@@ -216,6 +215,9 @@ def _run_here(asked: _Asked) -> RunOutcome:
             config, asked.machine, devices, ports, cuda_engine=engine_with_cuda() if on_gpu else None,
             proven=on_gpu and is_proven(asked.machine, devices), started=asked.began, source=asked.source,
         )  # fmt: skip
+        if plan.needs_jvm:
+            by_key = config.prepare.by == "spark"
+            check_jvm('prepare.by = "spark"' if by_key else asked.source.name, environ)
         if asked.dry_run:
             asked.show(asked.known(plan))
             paths = RunPaths(root=asked.out or Path())

@@ -46,7 +46,8 @@ def _values(config: RunConfig) -> dict[str, object]:
 
 def test_what_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "sparkgpu.core.config.registry.engines.find_spec", lambda module: module == "lightgbm" or None
+        "sparkgpu.core.config.registry.engines.find_spec",
+        lambda module: module in ("lightgbm", "pysparkling") or None,
     )
     assert ENGINES.find("catboost").missing
     assert of(*BEST)[0].model_names == ("trees", "neural", "lightgbm", "realmlp")

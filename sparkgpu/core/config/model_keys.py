@@ -47,6 +47,15 @@ def _ours(*names: str) -> WithJsonSchema:
 
 
 AUTO_ENGINE = "h2o-xgboost"
+_WITHOUT_H2O = ("xgboost", "lightgbm")
+
+
+def auto_engine() -> str:
+    """The engine with which "auto" begins: H2O's or, where that is not installed, the first of the others."""
+    installed = [name for name in (AUTO_ENGINE, *_WITHOUT_H2O) if ENGINES.find(name).missing is None]
+    return installed[0] if installed else AUTO_ENGINE
+
+
 TreeEngine = Annotated[
     str,
     AfterValidator(_tree_engine),
@@ -65,10 +74,11 @@ Strategy = Annotated[
 class TreesConfig(Section):
     """``[trees]``, with H2O's names. `tree_method="gpu_hist"` means hist on the lane's GPU.
 
-    `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost; on a GPU
-    where that does not train it is the package xgboost, if that is installed with CUDA. With `try_smaller`
-    trees of at most eight leaves grow as well, and the validation rows choose between the two sizes.
-    `distribution` is that of a regression's target around its mean: its deviance is what trees minimise.
+    `max_depth` 0 means no limit, as in the engines' documentation. `engine` "auto" is H2O's XGBoost or, where
+    that is not installed, xgboost, else lightgbm; on a GPU where H2O's does not train it is the package
+    xgboost, if that is installed with CUDA. With `try_smaller` trees of at most eight leaves grow as well,
+    and the validation rows choose between the two sizes. `distribution` is that of a regression's target
+    around its mean: its deviance is what trees minimise.
     """
 
     engine: TreeEngine = "auto"
@@ -94,7 +104,7 @@ class TreesConfig(Section):
     @property
     def engine_name(self) -> str:
         """The engine, or the one with which "auto" begins."""
-        return AUTO_ENGINE if self.engine == "auto" else self.engine
+        return auto_engine() if self.engine == "auto" else self.engine
 
 
 class NetworkConfig(Section):

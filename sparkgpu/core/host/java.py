@@ -30,7 +30,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Path:
     seen = f"found {', '.join(found)}" if found else "found none"
     raise DeviceError(
         f"Java 17 is needed (Spark 3.5 with Sparkling Water runs on no other release); {seen}. "
-        "Run `source env/activate.sh`, install a Java 17, or `pip install 'sparkgpu[java]'`."
+        "Run `pip install 'sparkgpu[java]'`, or install a Java 17."
     )
 
 

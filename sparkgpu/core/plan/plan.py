@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import AUTO_ENGINE
+from sparkgpu.core.config.model_keys import AUTO_ENGINE, auto_engine
 from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.config.registry.strategies import STRATEGIES
@@ -130,6 +130,10 @@ class Plan(Record):
         trees = [parameters for parameters in beside if isinstance(parameters, TreesParameters)]
         return max((tree_bytes(schema, parameters) for parameters in trees), default=0)
 
+    @property
+    def needs_jvm(self) -> bool:
+        return any(lane.context != "none" for lane in self.lanes)
+
     def devices(self, trial: TrialSpec) -> tuple[str, ...]:
         return tuple(self.lanes[lane].device for lane in trial.gang)
 
@@ -190,6 +194,12 @@ def make_plan(
     preset = choose_preset(config, reasons, on_gpu=on_gpu)
     check_tree_device(config, reasons, on_gpu=on_gpu)
     trees = config.trees_by_name
+    is_auto = any(found.engine == "auto" for found in trees.values())
+    if is_auto and auto_engine() != AUTO_ENGINE:
+        reasons["engine"] = (
+            f"{auto_engine()}, since Spark and H2O are not installed here; "
+            "`pip install 'sparkgpu[h2o]'` brings H2O's XGBoost, the usual one"
+        )
     both_on_gpu = len(config.branches) > 1 and any(
         ENGINES.find(found.engine_name).on_gpu for found in trees.values()
     )
@@ -228,7 +238,10 @@ def make_plan(
     probed = tuple(
         name
         for name, found in trees.items()
-        if on_gpu and found.engine == "auto" and found.tree_method in ("auto", "gpu_hist")
+        if on_gpu
+        and found.engine == "auto"
+        and found.engine_name == AUTO_ENGINE
+        and found.tree_method in ("auto", "gpu_hist")
     )
     if probed and proven:
         probed = ()

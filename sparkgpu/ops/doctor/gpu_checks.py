@@ -62,7 +62,8 @@ def gpu_checks(found: Survey) -> Iterator[Check]:
         if find_spec("torch"):
             yield _torch(usable, found.driver)
         yield from _libraries()
-        yield _h2o(usable, found)
+        if find_spec("pysparkling"):
+            yield _h2o(usable, found)
 
 
 def _none(driver: str | None) -> Check:

@@ -14,9 +14,10 @@ import socket
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from sparkgpu.core.config.model_keys import auto_engine
 from sparkgpu.core.errors import SparkgpuError
 from sparkgpu.core.host.devices import Machine
 from sparkgpu.core.host.java import find_java
@@ -26,9 +27,9 @@ from sparkgpu.h2o.startup import assembly_jar
 from sparkgpu.ops.doctor.check import Check, failure, ok, warning
 
 GIB = 2**30
-ACTIVATE = "source env/activate.sh"
 
-_PACKAGES = ("pyspark", "h2o", "h2o-pysparkling-3.5", "torch", "pyarrow", "pandas")
+_PACKAGES = ("torch", "lightgbm", "pyarrow", "pandas", "scikit-learn")
+_OF_H2O = ("pyspark", "h2o", "h2o-pysparkling-3.5")
 _LEAST_MEMORY, _LEAST_DISK, _LEAST_SHARED = 4 * GIB, 5 * GIB, GIB // 2
 
 
@@ -36,8 +37,10 @@ def machine_checks(machine: Machine, environ: Mapping[str, str]) -> Iterator[Che
     """The checks, one after the other."""
     yield _python()
     yield _packages()
-    yield _java(environ)
-    yield _native_trees()
+    yield (h2o := _spark_and_h2o())
+    if h2o.status == "ok":
+        yield _java(environ)
+        yield _native_trees()
     yield _ports()
     yield _memory(machine)
     yield _disk()
@@ -46,28 +49,46 @@ def machine_checks(machine: Machine, environ: Mapping[str, str]) -> Iterator[Che
 
 def _python() -> Check:
     found = f"{platform.python_version()} in {sys.prefix}"
-    if (3, 11) <= sys.version_info[:2] <= (3, 12):
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return ok("Python", found)
-    return warning("Python", found, "this was tested on 3.11 and 3.12; make an environment of one of them")
+    return warning("Python", found, "make an environment of 3.11, 3.12 or 3.13, on which this was tested")
 
 
 def _packages() -> Check:
+    versions, absent = _installed(_PACKAGES)
+    if absent:
+        return failure("packages", f"not installed: {listed(absent)}", "pip install sparkgpu")
+    return ok("packages", ", ".join(versions))
+
+
+def _spark_and_h2o() -> Check:
+    name, fix = "Spark and H2O", "pip install 'sparkgpu[h2o]'"
+    versions, absent = _installed(_OF_H2O)
+    if not versions:
+        return warning(name, f"not installed; trees are those of {auto_engine()} instead of H2O's", fix)
+    if absent:
+        return failure(name, f"not installed: {listed(absent)}", fix)
+    return ok(name, ", ".join(versions))
+
+
+def _installed(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Those that are here, with their versions, and those that are not."""
     versions, absent = [], []
-    for name in _PACKAGES:
+    for name in names:
         try:
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             absent.append(name)
-    if absent:
-        return failure("packages", f"not installed: {listed(absent)}", f"{ACTIVATE}, or pip install sparkgpu")
-    return ok("packages", ", ".join(versions))
+    return versions, absent
 
 
 def _java(environ: Mapping[str, str]) -> Check:
     try:
         return ok("Java", f"17 in {find_java(environ)}")
     except SparkgpuError as error:
-        return failure("Java", str(error).partition(";")[2].partition(".")[0].strip(), ACTIVATE)
+        return failure(
+            "Java", str(error).partition(";")[2].partition(".")[0].strip(), "pip install 'sparkgpu[java]'"
+        )
 
 
 def _native_trees() -> Check:
@@ -77,7 +98,8 @@ def _native_trees() -> Check:
         with zipfile.ZipFile(assembly_jar()) as jar:
             libraries = [Path(entry).name for entry in jar.namelist() if "linux_64/libxgboost4j" in entry]
     except (OSError, AssertionError, zipfile.BadZipFile) as error:
-        return failure(name, f"its jar cannot be read ({error})", ACTIVATE)
+        fix = "pip install --force-reinstall 'sparkgpu[h2o]'"
+        return failure(name, f"its jar cannot be read ({error})", fix)
     system = f"{platform.system()} on {platform.machine()}"
     if system != "Linux on x86_64":
         return failure(name, f"no native library for {system}", "set trees.engine to lightgbm or xgboost")

@@ -93,6 +93,8 @@ ENGINES: Registry[EngineEntry] = Registry(
             most_gpu_depth=15,
             leafwise_on_gpu=False,
             needs_h2o=True,
+            package="sparkgpu[h2o]",
+            module="pysparkling",
             fitted="sparkgpu.h2o.mojo:load_mojo",
             distributions=tuple(POWERS),
             search=_SEARCH,
@@ -115,7 +117,7 @@ ENGINES: Registry[EngineEntry] = Registry(
         EngineEntry(
             name="lightgbm",
             load="sparkgpu.trees.lightgbm_library:LightGBM",
-            package="sparkgpu[lightgbm]",
+            package="lightgbm",
             module="lightgbm",
             distributions=tuple(POWERS),
             search=_SEARCH,
