@@ -119,10 +119,9 @@ def test_tables_that_cannot_be_are_refused_in_one_sentence(table: dict[str, Any]
 
 
 def test_an_engine_that_is_not_installed_is_refused_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str, *rest: Any) -> None:
-        return None
-
-    monkeypatch.setattr("sparkgpu.core.config.registry.engines.find_spec", nothing)
+    monkeypatch.setattr(
+        "sparkgpu.core.config.registry.engines.find_spec", lambda name: name != "catboost" or None
+    )
     with pytest.raises(DeviceError, match=r"model 'catboost'.*pip install 'sparkgpu\[catboost\]'"):
         check_engines(load(also="catboost"))
     check_engines(load())
