@@ -75,6 +75,20 @@ def run(
 
     Raises `sparkgpu.core.errors.SparkgpuError` (a ValueError) with a short message if the run is impossible;
     if a trial fails, the run returns with `exit_code` 5.
+
+    A run without Java, of a few seconds:
+
+        >>> import sparkgpu
+        >>> from sklearn.datasets import load_wine
+        >>> wine = load_wine(as_frame=True).frame
+        >>> short = {"trees.engine": "xgboost", "trees.ntrees": 20, "neural.epochs": 3}
+        >>> result = sparkgpu.run(wine, target="target", out="reports/wine", config=short, quiet=True)
+        <BLANKLINE>
+        test split ...
+        >>> sorted(result.leaderboard()["model"])
+        ['blend', 'neural', 'trees']
+        >>> result.metrics["data"]["task"]
+        'multiclass'
     """
     with _as_source(data) as source, _as_source(valid) as own_valid, _as_source(test) as own_test:
         options = keyed(
@@ -114,6 +128,10 @@ def refit(
 
     Raises `sparkgpu.core.errors.SparkgpuError` (a ValueError) with a short message, and leaves no folder, if
     a model cannot be trained again.
+
+        >>> deployed = sparkgpu.refit("reports/wine", out="reports/wine-deployed", quiet=True)
+        >>> deployed.metrics["refit"]["rows"] == deployed.metrics["data"]["rows"]
+        True
     """
     from sparkgpu.runs.refit import refit as train  # loads pyarrow, which a run does not need
 

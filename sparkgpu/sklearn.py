@@ -195,12 +195,6 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Trees(_Estimator):
-    """Gradient-boosted trees. `engine` is ``"lightgbm"`` or ``"xgboost"``, which must be installed.
-
-    `config` holds further keys of a run (``{"trees.ntrees": 200}``), `valid_size` is the share of rows for
-    early stopping. `threads` None means all cores, or one for fewer than 10,000 rows.
-    """
-
     _branch = "trees"
     _choice = "engine"
 
@@ -232,13 +226,6 @@ class _Trees(_Estimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _Neural(_Estimator):
-    """A PyTorch network on the CPU. `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``.
-
-    `config` holds further keys of a run (``{"neural.epochs": 20}``), `valid_size` is the share of rows for
-    early stopping. `threads` None means all cores, or one for fewer than 10,000 rows. It sets torch's threads
-    and seed for the process.
-    """
-
     _branch = "neural"
     _choice = "architecture"
 
@@ -256,27 +243,67 @@ class _Neural(_Estimator):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreesClassifier(_Classifier, _Trees):
-    """Classifies by gradient-boosted trees. `class_weight` is as in scikit-learn."""
+    """Classifies by gradient-boosted trees. `class_weight` is as in scikit-learn.
 
-    __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
+    `engine` is ``"lightgbm"`` or ``"xgboost"``, which must be installed. `config` holds further keys of a
+    run (``{"trees.ntrees": 200}``), `valid_size` is the share of rows for early stopping. `threads` None
+    means all cores, or one for fewer than 10,000 rows.
+
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sparkgpu.sklearn import TreesClassifier
+        >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        >>> model = TreesClassifier(engine="xgboost", random_state=7).fit(X[:400], y[:400])
+        >>> bool(model.score(X[400:], y[400:]) > 0.9)
+        True
+    """
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TreesRegressor(_Regressor, _Trees):
-    """Predicts numbers by gradient-boosted trees."""
+    """Predicts numbers by gradient-boosted trees.
 
-    __doc__ = f"{__doc__}\n\n{_Trees.__doc__}"
+    `engine` is ``"lightgbm"`` or ``"xgboost"``, which must be installed. `config` holds further keys of a
+    run (``{"trees.ntrees": 200}``), `valid_size` is the share of rows for early stopping. `threads` None
+    means all cores, or one for fewer than 10,000 rows.
+
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sparkgpu.sklearn import TreesRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> model = TreesRegressor(config={"intervals": 0.9}, random_state=7).fit(X, y)
+        >>> model.predict_interval(X.head(2)).shape
+        (2, 2)
+    """
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralClassifier(_Classifier, _Neural):
-    """Classifies by a network. `class_weight` is as in scikit-learn."""
+    """Classifies by a PyTorch network on the CPU. `class_weight` is as in scikit-learn.
 
-    __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
+    `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``. `config` holds further keys of a
+    run (``{"neural.epochs": 20}``), `valid_size` is the share of rows for early stopping. `threads` None
+    means all cores, or one for fewer than 10,000 rows. It sets torch's threads and seed for the process.
+
+        >>> from sklearn.datasets import load_wine
+        >>> from sparkgpu.sklearn import NeuralClassifier
+        >>> X, y = load_wine(return_X_y=True, as_frame=True)
+        >>> model = NeuralClassifier(config={"neural.epochs": 20}, random_state=7).fit(X, y)
+        >>> model.predict_proba(X.head(2)).shape
+        (2, 3)
+    """
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralRegressor(_Regressor, _Neural):
-    """Predicts numbers by a network."""
+    """Predicts numbers by a PyTorch network on the CPU.
 
-    __doc__ = f"{__doc__}\n\n{_Neural.__doc__}"
+    `architecture` is ``"tabm"``, ``"realmlp"``, ``"mlp"`` or ``"resnet"``. `config` holds further keys of a
+    run (``{"neural.epochs": 20}``), `valid_size` is the share of rows for early stopping. `threads` None
+    means all cores, or one for fewer than 10,000 rows. It sets torch's threads and seed for the process.
+
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sparkgpu.sklearn import NeuralRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+        >>> model = NeuralRegressor(architecture="mlp", config={"neural.epochs": 5}).fit(X, y)
+        >>> model.predict(X.head(2)).shape
+        (2,)
+    """

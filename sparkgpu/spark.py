@@ -40,6 +40,10 @@ class SparkgpuModel(Transformer, _RunParams, DefaultParamsReadable["SparkgpuMode
 
     `runDir` is the folder of a finished run, `model` a name as in `sparkgpu.load`. Both are parameters of
     `pyspark.ml`, so the stage can be saved alone or in a Pipeline; the run directory is not copied.
+
+        >>> from sparkgpu.spark import SparkgpuModel
+        >>> SparkgpuModel(runDir="reports/bottles", model="neural").transform(bottles).columns[-4:]
+        ['prediction', 'probability_0', 'probability_1', 'probability_2']
     """
 
     def __init__(self, *, runDir: str | None = None, model: str | None = None) -> None:
@@ -61,6 +65,19 @@ class SparkgpuEstimator(
     `labelCol` is the target, `runDir` the new folder of the run, which the model keeps using: on a cluster,
     all machines must see it. `model` is a name as in `sparkgpu.load`, and `config` holds the run's keys as
     JSON (``{"preset": "balanced", "trees.ntrees": 200}``). All are parameters of `pyspark.ml`.
+
+        >>> from pyspark.sql import SparkSession
+        >>> from sklearn.datasets import load_wine
+        >>> from sparkgpu.spark import SparkgpuEstimator
+        >>> spark = SparkSession.builder.master("local[2]").getOrCreate()
+        >>> bottles = spark.createDataFrame(load_wine(as_frame=True).frame)
+        >>> short = {"trees.engine": "xgboost", "trees.ntrees": 20, "neural.epochs": 3}
+        >>> estimator = SparkgpuEstimator(labelCol="target", runDir="reports/bottles", config=short)
+        >>> model = estimator.fit(bottles)
+        <BLANKLINE>
+        test split ...
+        >>> model.transform(bottles).select("target", "prediction").count()
+        178
     """
 
     labelCol = _text("labelCol", "the column to predict")

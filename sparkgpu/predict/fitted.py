@@ -46,6 +46,12 @@ class FittedModel:
     `name` is its name in the run and `members` are the weights of its trials; several are averaged. `target`
     is the column it predicts, `task` the kind of task, and `schema` what the run's table holds. It reads
     files only when it is made, so a run directory may be moved, copied, or read-only.
+
+        >>> model = sparkgpu.FittedModel("reports/wine", "trees")
+        >>> model.name, model.target, model.feature_names_in_[:2].tolist()
+        ('trees', 'target', ['alcohol', 'malic_acid'])
+        >>> model.explain(wine.head(1)).filter(like="contribution_").shape
+        (3, 13)
     """
 
     def __init__(self, run_dir: str | Path, model: str = BEST) -> None:
@@ -273,7 +279,16 @@ def _predicted(run_dir: str, model: str, batches: Iterable[pa.RecordBatch]) -> I
 def load(run_dir: str | Path, model: str = BEST) -> FittedModel:
     """A model of the finished run in `run_dir`, ready to predict; see `FittedModel`.
 
-    ``sparkgpu.load("reports/adult").predict(frame)``. `model` is ``"best"`` (the leader on the validation
-    rows), ``"trees"``, ``"neural"``, ``"blend"``, or the name of a trial.
+    `model` is ``"best"`` (the leader on the validation rows), ``"trees"``, ``"neural"``, ``"blend"``, or the
+    name of a trial.
+
+        >>> model = sparkgpu.load("reports/wine", "blend")
+        >>> model.classes_
+        array([0, 1, 2])
+        >>> model.predict_proba(wine.head(4)).shape
+        (4, 3)
+        >>> sparkgpu.load("reports/elsewhere")
+        Traceback (most recent call last):
+        sparkgpu.core.errors.ConfigError: .../reports/elsewhere...
     """
     return FittedModel(run_dir, model)

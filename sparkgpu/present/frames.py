@@ -239,6 +239,13 @@ def compare(*runs: RunFrames | str | Path) -> pd.DataFrame:
     difference_high, fit_s, predict_s``. Models on one `board` were scored on the same test rows by one
     metric; the verdict and the difference are against its reference. Raises `ConfigError` if these are not
     several finished runs.
+
+        >>> few = {**short, "models": ["trees"]}
+        >>> other = sparkgpu.run(wine, target="target", out="reports/few", config=few, quiet=True)
+        <BLANKLINE>
+        test split ...
+        >>> sorted(sparkgpu.compare("reports/wine", other)["run"].unique())
+        ['few', 'wine']
     """
     from sparkgpu.present.compare import board, boards_of, read_runs
 

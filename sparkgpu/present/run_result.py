@@ -33,6 +33,14 @@ class RunResult(RunFrames):
     """What a run found: its folder, its exit code (0, or 5 when a trial failed) and its results.
 
     `metrics` is ``metrics.json`` as plain values; the methods without `plot_` give pandas DataFrames.
+
+        >>> result = sparkgpu.read_run("reports/wine")
+        >>> result.exit_code
+        0
+        >>> result.pairs()[["a", "b"]].iloc[0].tolist()
+        ['trees', 'neural']
+        >>> result.predictions("trees").columns.tolist()[:3]
+        ['row_id', 'label', 'prediction']
     """
 
     exit_code: int
@@ -145,6 +153,9 @@ def read_run(run_dir: str | Path) -> RunResult:
     """The results of the finished run in `run_dir`, as `sparkgpu.run` returned them.
 
     Raises `ConfigError` if the folder holds no finished run, or the package of its metric is missing here.
+
+        >>> sparkgpu.read_run("reports/wine").curves()["model"].unique().tolist()
+        ['trees', 'neural']
     """
     paths = RunPaths(root=Path(run_dir).expanduser().resolve())
     results = finished_results(paths)

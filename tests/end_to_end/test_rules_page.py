@@ -1,4 +1,4 @@
-"""What docs/rules.md shows does what it says."""
+"""What docs/rules.md and docs/checks.md show does what it says."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 PAGE = (REPOSITORY / "docs" / "rules.md").read_text(encoding="utf-8")
+CHECKS = (REPOSITORY / "docs" / "checks.md").read_text(encoding="utf-8")
 FEW = (*SMALL[:2], "--set", "trees.engine=xgboost", "--cpu-lanes", "1")
 ROWS = 1_500
 
@@ -36,9 +37,9 @@ def people() -> pd.DataFrame:
     return pd.DataFrame(columns).assign(income=income + random.normal(0, 5, ROWS))
 
 
-def run_of(number: int) -> list[str]:
-    """The words of the page's command of this number."""
-    return shlex.split(re.findall(r"```bash\n(.*?)```", PAGE, re.S)[number])[1:]
+def run_of(page: str) -> list[str]:
+    """The words of the page's first command."""
+    return shlex.split(re.findall(r"```bash\n(.*?)```", page, re.S)[0])[1:]
 
 
 def test_the_rules_of_the_page_are_kept_and_its_withheld_column_is_checked(
@@ -47,7 +48,7 @@ def test_the_rules_of_the_page_are_kept_and_its_withheld_column_is_checked(
     monkeypatch.chdir(tmp_path)
     people().to_parquet("people.parquet")
     Path("rules.toml").write_text(re.findall(r"```toml\n(.*?)```", PAGE, re.S)[0])
-    told = subprocess.run([*COMMAND, *run_of(0), *FEW], capture_output=True, text=True, timeout=300)
+    told = subprocess.run([*COMMAND, *run_of(PAGE), *FEW], capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
     assert "networks cannot keep" in told.stderr + told.stdout
     paths = RunPaths(root=tmp_path / "reports" / "ruled")
@@ -73,10 +74,10 @@ def test_a_planted_leak_is_named_and_ends_the_run_of_the_page_with_4(
     monkeypatch.chdir(tmp_path)
     frame = people()
     frame.assign(copied=frame["income"] + 1).to_parquet("people.parquet")
-    words = [*COMMAND, *run_of(1), *SMALL, *FEW]
+    words = [*COMMAND, *run_of(CHECKS), *SMALL, *FEW]
     told = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert told.returncode == 4, told.stderr
-    assert "report.fail_on: leak failed: " in told.stderr and "docs/rules.md#leak" in told.stderr
+    assert "report.fail_on: leak failed: " in told.stderr and "docs/checks.md#leak" in told.stderr
     paths = RunPaths(root=tmp_path / "reports" / "checked")
     found = {one.name: one for one in read_results(paths).checks}
     assert {name: one.status for name, one in found.items()} == {
@@ -85,4 +86,4 @@ def test_a_planted_leak_is_named_and_ends_the_run_of_the_page_with_4(
     }  # fmt: skip
     assert found["leak"].value > found["leak"].bound and "copied" in found["leak"].evidence
     assert "| leak | failed |" in (paths.root / "report" / "report.md").read_text()
-    assert set(re.findall(r'id="(.*?)"', PAGE)) == {one.page for one in found.values()}
+    assert set(re.findall(r'id="(.*?)"', CHECKS)) == {one.page for one in found.values()}

@@ -7,14 +7,14 @@ from typing import Literal
 from sparkgpu.core.config.values import CheckName
 from sparkgpu.core.rundir.files import Part
 
-HOW_TO = "docs/rules.md"
+HOW_TO = "docs/checks.md"
 """The page that says how to reduce the risk that a check names."""
 
 
 class Check(Part):
     """A named check: its number, and the `bound` beyond which it fails if that is not by chance.
 
-    `sparkgpu.runs.checks` and docs/rules.md say what the numbers are; `page` is the section there.
+    `sparkgpu.runs.checks` and docs/checks.md say what the numbers are; `page` is the section there.
     """
 
     name: CheckName
