@@ -65,7 +65,8 @@ class MadeRun:
             source="made", target="y", task=self.task, classes=self.classes,
             features=(feature("x"),),
             weighted=weight is not None or balanced, weight=weight, class_weights=balance,
-            folds=self.folds, rows=len(own_N), splits={}, fingerprint="", decision=decision,
+            folds=self.folds, rows=len(own_N), fingerprint="", decision=decision,
+            splits={split: int((split_N == split).sum()) for split in set(split_N.tolist())},
         )  # fmt: skip
         in_table_N = self.weight_N[own_N].astype(float) if weight else np.ones(len(own_N))
         if balanced:

@@ -3,6 +3,10 @@
 It reads only the run directory, so it can be repeated. Blend weights come only from the validation rows. The
 comparison on the test rows uses each model's predictions averaged over its trials. If the user named a column
 of row weights, it weights every figure.
+
+Of splits with more than `MOST_VALUES` predicted values, the metrics are those of all rows (`runs/all_rows`).
+What is fitted, and how wide intervals are, come from evenly spaced rows: millions tell more digits than are
+shown.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from sparkgpu.core.rundir.metrics_json import (
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
+from sparkgpu.runs.all_rows import MOST_VALUES, AllRows, sampled
 from sparkgpu.runs.caveats import caveats, gpu_samples, idle_devices, nvml_proof
 from sparkgpu.runs.checks import of_predictions
 from sparkgpu.runs.groups import with_groups
@@ -81,6 +86,11 @@ class _Model:
     pooled: Pooled
     calibration: CalibrationResult | None
 
+    def with_metrics(self, name: str, whole: AllRows) -> _Model:
+        """A copy whose trials have the metrics of all rows."""
+        trials = (replace(one, metrics=whole.of(name, one.metrics, one.spec.name)) for one in self.trials)
+        return replace(self, trials=tuple(trials))
+
 
 def evaluate(
     paths: RunPaths,
@@ -99,7 +109,7 @@ def evaluate(
 
     The predictions of one trial at a time are in memory, beside the mean of each model's.
     """
-    labels = LabelReader(paths, schema)
+    labels = LabelReader(paths, schema, most_rows=max(MOST_VALUES // max(schema.num_outputs, 2), 1))
     tried = [spec for spec in plan.trials if not paths.trial(spec.name).left_out.exists()]
     done = [spec for spec in tried if paths.trial(spec.name).done.exists()]
     names = tuple(dict.fromkeys((*BRANCHES, *(spec.model for spec in plan.trials))))
@@ -108,26 +118,33 @@ def evaluate(
         for model in names
         if (own := [spec for spec in done if spec.model == model])
     }
-    trials = {trial.spec.name: trial for model in found.values() for trial in model.trials}
-    scored = [trials[spec.name] for spec in done]
     pooled = {name: model.pooled for name, model in found.items()}
+    alone = {name for name, model in found.items() if len(model.trials) == 1 and schema.folds is None}
     averaged = {
-        name: found[name].trials[0].metrics
-        if len(found[name].trials) == 1 and schema.folds is None
-        else _compute(schema, labels, model)
+        name: found[name].trials[0].metrics if name in alone else _compute(schema, labels, model)
         for name, model in pooled.items()
     }
-    models = [_model(model, tried, found.get(model), averaged.get(model)) for model in names]
     members = comparable(pooled)
+    weights: dict[str, float] = {}
+    if len(members) > 1:
+        weights, pooled["blend"] = mix(schema, labels.all("valid"), members)
+        averaged["blend"] = _compute(schema, labels, pooled["blend"])
+    whole = AllRows(paths, schema, labels, done, pooled, weights)
+    found = {name: model.with_metrics(name, whole) for name, model in found.items()}
+    averaged = {
+        name: found[name].trials[0].metrics if name in alone else whole.of(name, known)
+        for name, known in averaged.items()
+    }
+    trials = {trial.spec.name: trial for model in found.values() for trial in model.trials}
+    scored = [trials[spec.name] for spec in done]
+    models = [_model(model, tried, found.get(model), averaged.get(model)) for model in names]
     judged = {
         name: averaged[name].valid
         if np.array_equal(model.has_valid_N, pooled[name].has_valid_N)
         else _compute(schema, labels, model).valid
         for name, model in members.items()
     }
-    if len(members) > 1:
-        weights, pooled["blend"] = mix(schema, labels.all("valid"), members)
-        averaged["blend"] = _compute(schema, labels, pooled["blend"])
+    if weights:
         judged["blend"] = averaged["blend"].valid
         models.append(
             ModelResult(
@@ -170,9 +187,10 @@ def evaluate(
         comparison=ComparisonResult(
             metric=metric,
             leader=leader,
-            pairs=compare_pairs(schema, labels, pooled, _first(metric, judged), seed),
+            pairs=compare_pairs(schema, labels, pooled, _first(metric, judged), seed, averaged),
             caveats=(
                 *caveats(schema, finished, pooled, labels.all("test")),
+                *sampled(schema, labels),
                 *idle_devices(paths, plan, samples, on_gpu),
             ),
         ),
@@ -210,7 +228,7 @@ def _read(paths: RunPaths, schema: TableSchema, specs: Sequence[TrialSpec], labe
     trials = []
     for spec in specs:
         own: dict[SplitName, Labels] = {split: labels.of(split, spec.fold) for split in _SPLITS}
-        values = trial_predictions(paths, schema, spec.name, own)
+        values = trial_predictions(paths, schema, spec.name, own, labels.samples)
         fit = read_record(paths.trial(spec.name).fit, FitRecord)
         scores = {split: _metrics(schema, rows, values[split]) for split, rows in own.items()}
         trials.append(

@@ -28,7 +28,13 @@ def with_groups(
     own = schema.with_features([*features, *schema.beside])
     test = labels.all("test")
     titles = [one.title for one in (*own.numeric, *own.categorical)]
-    groupings = dict(zip(titles, groupings_of(own, read_rows(paths, own, "test")), strict=True))
+    groupings = dict(
+        zip(
+            titles,
+            groupings_of(own, read_rows(paths, own, "test", every=labels.every.get("test", 1))),
+            strict=True,
+        )
+    )
 
     def of(found: Pooled) -> dict[str, object]:
         made = (

@@ -28,7 +28,9 @@ def with_intervals(
     """The models, each with intervals by its mean predictions of the validation rows."""
     valid, test = labels.all("valid"), labels.all("test")
     every = -(-len(test.label_N) // _MOST_ROWS) or 1
-    groupings = groupings_of(schema, read_rows(paths, schema, "test", every=every))
+    groupings = groupings_of(
+        schema, read_rows(paths, schema, "test", every=every * labels.every.get("test", 1))
+    )
     test = test.part(slice(None, None, every))
     if schema.classes:
         groupings.append(by_level(schema.target, schema.classes, test.label_N.astype(int)))

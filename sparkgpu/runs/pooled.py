@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkgpu.core.plan.trials import TUNED
-from sparkgpu.core.rundir.metrics_json import CalibrationResult, DecisionResult, FoldsResult, PairResult
+from sparkgpu.core.rundir.metrics_json import (
+    CalibrationResult,
+    DecisionResult,
+    FoldsResult,
+    PairResult,
+    SplitMetrics,
+)
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import blend, compare, decision, metrics
 from sparkgpu.score.calibration import brier_score, calibration_error, scaled, temperature
@@ -158,15 +164,26 @@ BRANCHES = ("trees", "neural")  # of every run, trained or not
 
 
 def compare_pairs(
-    schema: TableSchema, labels: LabelReader, pooled: Mapping[str, Pooled], first: str | None, seed: int
+    schema: TableSchema,
+    labels: LabelReader,
+    pooled: Mapping[str, Pooled],
+    first: str | None,
+    seed: int,
+    averaged: Mapping[str, SplitMetrics],
 ) -> tuple[PairResult, ...]:
-    """Compare the averaged predictions of `pooled`; `first` is the best model on the validation rows."""
+    """Compare the averaged predictions of `pooled`; `first` is the best model on the validation rows.
+
+    Their metrics are `averaged`, of all rows also where `labels` holds a sample of them.
+    """
     pairs, test = [], labels.all("test")
     for a, b in _paired(tuple(pooled), first):
         found = compare.compare(
             schema.task, test.label_N, pooled[a].test, pooled[b].test, seed,
             weight_N=test.weight_N, asked=schema.metric,
         )  # fmt: skip
+        if "test" in labels.samples:
+            value_a, value_b = (averaged[name].test[found.metric] for name in (a, b))
+            found = found.of_more_rows(value_a, value_b, labels.every["test"])
         pairs.append(
             PairResult(
                 a=a,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -54,6 +54,21 @@ class Comparison:
     verdict: Literal["a", "b", "tie"]
     method: str
     reason: str | None = None
+
+    def of_more_rows(self, value_a: float | None, value_b: float | None, times: int) -> Comparison:
+        """The comparison of so many times the rows, of which these are a sample, by their two metrics.
+
+        The interval lies around their difference, and is narrower by the root of `times`.
+        """
+        if value_a is None or value_b is None:
+            return self
+        moved = value_a - value_b
+        low, high = self.ci95
+        if self.difference is None or low is None or high is None:
+            return replace(self, difference=moved)
+        low, high = (moved + (end - self.difference) / math.sqrt(times) for end in (low, high))
+        method = f"{self.method}; its spread from one of {times} rows"
+        return _judged(self.metric, moved, (low, high), method, size=max(abs(value_a), abs(value_b)))
 
     def sentence(self, name_a: str, name_b: str) -> str:
         """The verdict in words, the leader first: ``trees ahead of neural by 0.0123 ROC AUC (...)``."""

@@ -152,8 +152,12 @@ def compute(
     ``f1_macro`` over those among labels or predictions.
     """
     rows = checked(task, label_N, prediction, weight_N)
-    wanted = dict.fromkeys((*([asked] if asked else []), *names(task), *also))
-    return {name: value(name, rows) for name in wanted}
+    return {name: value(name, rows) for name in wanted(task, asked, also)}
+
+
+def wanted(task: Task, asked: str | None = None, also: Sequence[str] = ()) -> tuple[str, ...]:
+    """The names of what `compute` gives."""
+    return tuple(dict.fromkeys((*([asked] if asked else []), *names(task), *also)))
 
 
 def value(metric: str, rows: ScoredRows) -> float | None:

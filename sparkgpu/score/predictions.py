@@ -9,7 +9,8 @@ C), or values (N,) for a regression.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,20 +53,43 @@ class Labels:
 
 
 class LabelReader:
-    """Labels of a run's splits, read once each."""
+    """Labels of a run's splits, read once each: all rows or, of larger splits, evenly spaced `most_rows`.
 
-    def __init__(self, paths: RunPaths, schema: TableSchema) -> None:
+    `every` says how many rows each one that is read stands for.
+    """
+
+    def __init__(self, paths: RunPaths, schema: TableSchema, *, most_rows: int | None = None) -> None:
+        self.every: dict[SplitName, int] = {}
+        if most_rows is not None:
+            pooled: SplitName = "valid" if schema.folds is None else "train"
+            rows = {"valid": schema.splits.get(pooled, 0), "test": schema.splits.get("test", 0)}
+            self.every = {
+                "valid": _spacing(rows["valid"], most_rows),
+                "test": _spacing(rows["test"], most_rows),
+            }
         self._paths = paths
         self._schema = schema
         self._read: dict[tuple[SplitName, int | None], Labels] = {}
+
+    @property
+    def samples(self) -> frozenset[SplitName]:
+        """The splits of which not all rows are read."""
+        return frozenset(split for split, every in self.every.items() if every > 1)
 
     def of(self, split: SplitName, fold: int | None = None) -> Labels:
         """The rows of `split` as a trial of `fold` sees them."""
         key = (split, fold if split != "test" else None)
         if key not in self._read:
-            rows = read_rows(self._paths, self._schema, split, fold=key[1], features=False)
-            self._read[key] = Labels(
-                row_id_N=rows.row_id_N, label_N=rows.label_N, weight_N=user_weights(rows, self._schema)
+            self._read[key] = labels_of(
+                read_rows(
+                    self._paths,
+                    self._schema,
+                    split,
+                    fold=key[1],
+                    features=False,
+                    every=self.every.get(split, 1),
+                ),
+                self._schema,
             )
         return self._read[key]
 
@@ -85,6 +109,10 @@ class LabelReader:
         )
 
 
+def labels_of(rows: Rows, schema: TableSchema) -> Labels:
+    return Labels(row_id_N=rows.row_id_N, label_N=rows.label_N, weight_N=user_weights(rows, schema))
+
+
 def user_weights(rows: Rows, schema: TableSchema) -> FloatArray | None:
     """The user's own weights, (N,): those in the table without the factor that balances the classes."""
     if schema.weight is None or rows.weight_N is None:
@@ -96,16 +124,31 @@ def user_weights(rows: Rows, schema: TableSchema) -> FloatArray | None:
 
 
 def trial_predictions(
-    paths: RunPaths, schema: TableSchema, trial: str, labels: Mapping[SplitName, Labels]
+    paths: RunPaths,
+    schema: TableSchema,
+    trial: str,
+    labels: Mapping[SplitName, Labels],
+    samples: Collection[SplitName] = (),
 ) -> dict[SplitName, FloatArray]:
     """The predictions of a finished trial for the rows of `labels`, in their order.
+
+    Of the splits in `samples` the labels are not those of all rows.
 
     Raises KeyError, OSError or ValueError if a split is missing, the file is gone or damaged, or it holds
     other rows.
     """
     paths.trial(trial).check("predictions.parquet")
-    found = read_predictions(paths.trial(trial).predictions, schema)
+    only = {split: labels[split].row_id_N for split in samples if split in labels}
+    found = read_predictions(paths.trial(trial).predictions, schema, only=only)
     return {split: align(rows.row_id_N, *found[split]) for split, rows in labels.items()}
+
+
+def _spacing(rows: int, most: int) -> int:
+    """One of how many rows to read for at most `most`: a prime, since rows may repeat with a period."""
+    found = max(-(-rows // most), 1)
+    while any(found % factor == 0 for factor in range(2, math.isqrt(found) + 1)):
+        found += 1
+    return found
 
 
 class Mean:
@@ -146,13 +189,18 @@ def align(row_id_N: Any, found_id_N: Any, values: NDArray[Any]) -> NDArray[Any]:
     # A stable sort takes linear time on files that are sorted or nearly sorted.
     order_N, found_order_N = (np.argsort(ids, kind="stable") for ids in (row_id_N, found_id_N))
     if not np.array_equal(row_id_N[order_N], found_id_N[found_order_N]):
-        raise ValueError(
-            f"the {len(found_id_N)} predictions do not match the {len(row_id_N)} labelled rows by row_id: "
-            "every labelled row needs exactly one prediction."
-        )
+        raise unmatched(len(found_id_N), len(row_id_N))
     place_N = np.empty(len(order_N), dtype=np.int64)
     place_N[order_N] = found_order_N
     return values[place_N]
+
+
+def unmatched(predictions: int, rows: int) -> ValueError:
+    """The error for predictions of other rows than those with labels."""
+    return ValueError(
+        f"the {predictions} predictions do not match the {rows} labelled rows by row_id: "
+        "every labelled row needs exactly one prediction."
+    )
 
 
 SEED = 7
@@ -199,22 +247,21 @@ def predictions_of_models(
 
     Of a split with more than `most_rows` rows, evenly spaced ones.
     """
-    reader = LabelReader(paths, schema)
-    labels = reader.all(split)
-    every = -(-len(labels.label_N) // most_rows) or 1 if most_rows else 1
+    reader = LabelReader(paths, schema, most_rows=most_rows)
     values: dict[str, FloatArray] = {}
     for model in results.models:
         if model.weights is None:
             mean = _mean(paths, schema, reader, split, results.done(model.name))
             if mean is not None:
-                values[model.name] = mean[::every].copy()  # frees the memory of the other rows
+                values[model.name] = mean
         else:
             used = [name for name, share in model.weights.items() if share]
             if used and values.keys() >= set(used):
                 shares = {name: model.weights[name] for name in used}
                 values[model.name] = blend({name: values[name] for name in used}, shares)
-    kept = labels.part(slice(None, None, every))
-    return ModelPredictions(labels=kept, values=values, every=every, metric=schema.metric)
+    return ModelPredictions(
+        labels=reader.all(split), values=values, every=reader.every.get(split, 1), metric=schema.metric
+    )
 
 
 def predictions_of_trial(
@@ -238,7 +285,8 @@ def _mean(
     for trial in trials:
         labels = reader.of(split, trial.fold)
         try:
-            mean.add(labels, trial_predictions(paths, schema, trial.name, {split: labels})[split])
+            found = trial_predictions(paths, schema, trial.name, {split: labels}, reader.samples)
+            mean.add(labels, found[split])
         except (KeyError, OSError, ValueError):
             return None
     return mean.value() if trials else None

@@ -316,5 +316,5 @@ def test_of_a_large_table_evenly_spaced_rows_are_drawn_and_the_page_says_so(
     only_sections("quality")
     monkeypatch.setattr("sparkgpu.present.report.MOST_ROWS", 50)
     paths = run_directory(weight="w", repeats=1)
-    assert "Drawn from every 8th row." in page_of(paths).text
+    assert "Drawn from every 11th row." in page_of(paths).text
     assert "evenly spaced part of the test rows" in card_path(paths, "trees").read_text(encoding="utf-8")
