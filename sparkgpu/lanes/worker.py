@@ -11,9 +11,8 @@ import argparse
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +34,14 @@ from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads
 from sparkgpu.lanes.table_making import TableMaking
-from sparkgpu.trials.engine import Engine, Platform, Trial, make_engine
-from sparkgpu.trials.loop import TimeShares, run_trials
+from sparkgpu.trials.engine import Engine, Platform, Trial, Watch, make_engine
+from sparkgpu.trials.loop import TimedTrials, run_trials
 from sparkgpu.trials.turns import wait_for_network, wait_for_trees
 from sparkgpu.trials.two_sizes import run_sizes
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
     from pyspark.sql import SparkSession
-
-    from sparkgpu.trials.search import Searches
 
 _WAIT_S = 0.05
 _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re.IGNORECASE)
@@ -167,28 +164,12 @@ class Work:
                 engines[name] = make_engine(name, platform)
         schema = self._wait_for_table()
         resolved = self.plan.resolved(self.config, TableSize.of(schema))
-        shares = TimeShares(self.trials, self.plan.training_ends(schema))
 
-        def run_trial(spec: TrialSpec) -> FitRecord:
-            until = shares.begin(spec)
-            if spec.settings:
-                record = searches().run(spec, resolved.of_trial(spec), until)
-            else:
-                record = run_setting(spec, resolved.of_trial(spec), until, None)
-            shares.end(spec)
-            return record
-
-        @cache
-        def searches() -> Searches:
-            from sparkgpu.trials.search import Searches  # loads Optuna
-
-            return Searches(self.trials, self.paths, schema, run_setting)
-
-        def run_setting(
+        def train(
             spec: TrialSpec,
             parameters: Parameters,
             until: float | None,
-            watch: Callable[[int, float], None] | None,
+            watch: Watch | None,
         ) -> FitRecord:
             if self._h2o_error and _needs_h2o(spec):
                 raise self._h2o_error
@@ -214,16 +195,18 @@ class Work:
             record = self._run_with_room(engines[spec.engine], trial)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
-        calibrates = self.config.calibrates(schema.task)
+        ends = self.plan.training_ends(schema)
+        timed = TimedTrials(self.trials, self.paths, schema, resolved, ends, train)
         are_done = run_trials(
-            self.plan, self.trials, self.paths, self.events, run_trial, shares.fits, calibrates=calibrates
-        )
+            self.plan, self.trials, self.paths, self.events, timed.run, timed.fits,
+            calibrates=self.config.calibrates(schema.task),
+        )  # fmt: skip
         return 0 if are_done else 5
 
     def _run_with_room(self, engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
         """Run a trial; trees that found too little memory beside the network on a GPU grow again after it."""
         try:
-            return run_sizes(engine, trial)
+            return run_sizes(engine.run, trial)
         except Exception as error:
             lacks_memory = (
                 self.branch == "trees" and trial.parameters.on_gpu and _GPU_MEMORY.search(str(error))
@@ -233,7 +216,7 @@ class Work:
             traceback.print_exc()
             if not wait_for_network(self.paths, self.lane.index, self.events):
                 raise
-        record = run_sizes(engine, trial)
+        record = run_sizes(engine.run, trial)
         note = "grown after the network: the GPU's memory did not hold both at once"
         return record.model_copy(update={"notes": (note, *record.notes)})
 

@@ -120,6 +120,7 @@ def _redirect(log: Path) -> None:
 def _run(paths: RunPaths, attempt: Path, heartbeat: Heartbeat, *, by_agent: bool) -> None:
     asked = read_trial(attempt.parent)
     spec, lane, config = asked.spec, asked.lane, asked.parameters
+    assert isinstance(config, NeuralParameters)
     device = usable_device(lane, int(os.environ["LOCAL_RANK"]))
     torch.set_num_threads(lane.neural_threads)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -104,18 +104,7 @@ def run(
     settings = cluster_settings(found.cluster, environ)
     if settings is not None:
         check_jvm(f"a run on {settings.master}", environ)
-        _check_on_cluster(found)
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
-
-
-def _check_on_cluster(config: RunConfig) -> None:
-    """Refuse what a run on a Spark cluster cannot do yet. Raises `ConfigError`."""
-    for key, instead in (
-        ("time_limit", "set trees.ntrees and neural.epochs"),
-        ("search", "search on one machine, and give its settings to this run"),
-    ):
-        if getattr(config, key) is not None:
-            raise ConfigError(f"{key}: a run on a Spark cluster has none yet. Leave it out, or {instead}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +234,7 @@ def _run_on_cluster(asked: _Asked, settings: ClusterSettings) -> RunOutcome:
             with stopping(paths, asked.display), scratch_folder() as scratch:
                 supervisor = supervised_driver(
                     paths, settings, asked.config, scratch=scratch, source=asked.source,
-                    dry_run=asked.dry_run, environ=asked.environ,
+                    began=asked.started, dry_run=asked.dry_run, environ=asked.environ,
                 )  # fmt: skip
                 with supervisor as workers:
                     plan = asked.known(workers.plan)

@@ -1,5 +1,7 @@
 """Trains with a boosting library in this process, with the prepared table in memory and no JVM.
 
+Several ranks may train one model, each with its share of the rows; the first one writes what belongs to all.
+
 The trial is the same as for H2O XGBoost: the same rows, the same names of parameters, categories and missing
 values kept, early stopping on the same rows, the same files. Each library is a subclass with its own fit and
 load.
@@ -26,10 +28,10 @@ from sparkgpu.core.plan.time_limit import fit_s_of_trees
 from sparkgpu.core.rundir.curve import CurvePoint, curve_as_csv
 from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.records import FitRecord
-from sparkgpu.core.table.predictions import Predictions, write_predictions
+from sparkgpu.core.table.predictions import Predictions, read_predictions, write_predictions
 from sparkgpu.core.table.rows import Rows, read_rows
 from sparkgpu.core.table.schema import SplitName, TableSchema
-from sparkgpu.trials.engine import Model, Platform, PrunedError, TreesTrial
+from sparkgpu.trials.engine import Model, Platform, PrunedError, Ranks, TreesTrial
 
 _SPLITS: tuple[SplitName, SplitName, SplitName] = ("train", "valid", "test")
 
@@ -44,13 +46,14 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """A trained booster as a trial records it.
+class Fitted:
+    """A trained booster; `predict` gives values (N,) or probabilities (N, C).
 
     `curve` holds (number of trees, metric on train, metric on valid); the metric is log loss or RMSE.
     `best_iteration` counts trees.
     """
 
+    predict: Callable[[pd.DataFrame], NDArray[np.float64]]
     save: Callable[[Path], object]
     curve: list[tuple[int, float, float]]
     best_iteration: int
@@ -58,9 +61,7 @@ class Trained:
     device_proof: dict[str, Any]
     """`device` is ``cpu``, or begins with ``cuda``."""
 
-    def finish(
-        self, trial: TreesTrial, predictions: Predictions, *, fit_s: float, predict_s: float, train_rows: int
-    ) -> FitRecord:
+    def write(self, trial: TreesTrial, predictions: Predictions) -> None:
         """Write the trial's predictions, model and learning curve."""
         with trial.events.phase("saving the model", trial.name):
             write_predictions(trial.paths.predictions, predictions, trial.schema)
@@ -68,6 +69,8 @@ class Trained:
             points = [CurvePoint(step=step, elapsed_s=None, train=a, valid=b) for step, a, b in self.curve]
             metric = "log_loss" if trial.schema.classes else "rmse"
             write_text(trial.paths.learning_curve, curve_as_csv(metric, points))
+
+    def record(self, trial: TreesTrial, *, fit_s: float, predict_s: float, train_rows: int) -> FitRecord:
         return FitRecord(
             trial=trial.name,
             engine=trial.spec.engine,
@@ -85,18 +88,15 @@ class Trained:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fitted(Trained):
-    """A booster trained in this process; `predict` gives values (N,) or probabilities (N, C)."""
-
-    predict: Callable[[pd.DataFrame], NDArray[np.float64]]
-
-
 class Progress:
-    """Told after each round, it reports the number of trees now and then and says when time is up."""
+    """Told after each round, it reports the number of trees now and then and says when time is up.
 
-    def __init__(self, trial: TreesTrial) -> None:
+    The first rank decides for all.
+    """
+
+    def __init__(self, trial: TreesTrial, ranks: Ranks) -> None:
         self._trial = trial
+        self._ranks = ranks
         self._until = fit_until(trial)
         self.out_of_time = False
         self.pruned: PrunedError | None = None
@@ -114,6 +114,8 @@ class Progress:
                 except PrunedError as error:  # a library would hide it among its own
                     self.pruned = error
         is_over = self._until is not None and time.monotonic() >= self._until
+        if self._until is not None:
+            is_over = self._ranks.told(is_over)
         self.out_of_time |= is_over and trees < trial.parameters.ntrees
         return self.out_of_time or self.pruned is not None
 
@@ -134,7 +136,8 @@ class BoostingEngine(ABC):
         """The model in a trial's folder."""
 
     def run(self, trial: TreesTrial) -> FitRecord:
-        paths, events, schema = trial.paths, trial.events, trial.schema
+        paths, events, schema, ranks = trial.paths, trial.events, trial.schema, self.platform.ranks
+        share = (ranks.rank, ranks.count)
         if trial.parameters.on_gpu and not ENGINES.find(trial.spec.engine).on_gpu:
             raise DeviceError(
                 f"gpu_hist was asked for, but {trial.spec.engine} trains on the CPU here: no GPU build. "
@@ -142,9 +145,12 @@ class BoostingEngine(ABC):
             )
         paths.root.mkdir(parents=True, exist_ok=True)
         with events.phase("reading the table", trial.name):
-            rows = {split: read_rows(trial.run, schema, split, fold=trial.spec.fold) for split in _SPLITS}
+            rows = {
+                split: read_rows(trial.run, schema, split, fold=trial.spec.fold, share=share)
+                for split in _SPLITS
+            }
             weights = {split: found.weight_N for split, found in rows.items()}
-            weights["train"] = _weights(rows["train"], trial.parameters.distribution)
+            weights["train"] = _weights(rows["train"], trial.parameters.distribution, ranks)
             splits = {
                 split: Split(
                     features=feature_frame(found, schema), label_N=found.label_N, weight_N=weights[split]
@@ -153,19 +159,22 @@ class BoostingEngine(ABC):
             }
         with events.phase("training", trial.name):
             start = time.perf_counter()
-            progress = Progress(trial)
+            progress = Progress(trial, ranks)
             fitted = self.fit(trial, splits, progress)
             if progress.pruned is not None:
                 raise progress.pruned
             fit_s = time.perf_counter() - start
         with events.phase("predicting", trial.name):
             start = time.perf_counter()
-            predictions = {
+            own = {
                 split: (rows[split].row_id_N, fitted.predict(splits[split].features)) for split in _SPLITS[1:]
             }
+            predictions = _gathered(own, trial, ranks)
             predict_s = time.perf_counter() - start
-        train_rows = len(rows["train"].row_id_N)
-        record = fitted.finish(trial, predictions, fit_s=fit_s, predict_s=predict_s, train_rows=train_rows)
+        (train_rows,) = ranks.summed(np.array([len(rows["train"].row_id_N)], np.float64)).astype(int).tolist()
+        if ranks.rank == 0:
+            fitted.write(trial, predictions)
+        record = fitted.record(trial, fit_s=fit_s, predict_s=predict_s, train_rows=train_rows)
         return record.model_copy(update={"out_of_time": progress.out_of_time})
 
 
@@ -197,14 +206,31 @@ def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
     return pd.DataFrame({feature.name: columns[feature.name] for feature in schema.features}, copy=False)
 
 
-def _weights(rows: Rows, distribution: str) -> NDArray[np.float32] | None:
+def _gathered(predictions: Predictions, trial: TreesTrial, ranks: Ranks) -> Predictions:
+    """Those of all ranks, through files that the first one reads."""
+    if ranks.count == 1:
+        return predictions
+    files = [trial.scratch / f"predictions-{rank}.parquet" for rank in range(ranks.count)]
+    write_predictions(files[ranks.rank], predictions, trial.schema)
+    ranks.summed(np.zeros(1))  # all are written
+    if ranks.rank:
+        return predictions
+    parts = [read_predictions(file, trial.schema) for file in files]
+    found = {split: [part[split] for part in parts if split in part] for split in predictions}
+    return {
+        split: (np.concatenate([ids for ids, _ in own]), np.concatenate([values for _, values in own]))
+        for split, own in found.items()
+    }
+
+
+def _weights(rows: Rows, distribution: str, ranks: Ranks) -> NDArray[np.float32] | None:
     """Those of training rows: sums of second derivatives become what they are for a mean label of 1."""
     power = POWERS[distribution]
     if power in (0.0, 2.0):  # squared errors count in the target's own unit, gamma in none
         return rows.weight_N
     own_N = np.ones(len(rows.label_N), np.float32) if rows.weight_N is None else rows.weight_N
-    factor = np.float32(float(np.average(rows.label_N, weights=own_N)) ** (power - 2))
-    return own_N * factor
+    total, weight = ranks.summed(np.array([np.dot(own_N, rows.label_N), own_N.sum()], np.float64))
+    return own_N * np.float32(float(total / weight) ** (power - 2))
 
 
 def fit_until(trial: TreesTrial) -> float | None:

@@ -74,7 +74,11 @@ class XGBoost(BoostingEngine):
             curve=thinned(log["train"][metric], log["valid"][metric], config.score_tree_interval),
             best_iteration=best,
             native_parameters={key: str(value) for key, value in parameters.items()},
-            device_proof={"device": device, "xgboost": xgboost.__version__},
+            device_proof={
+                "device": device,
+                "xgboost": xgboost.__version__,
+                "num_ranks": self.platform.ranks.count,
+            },
         )
 
     @staticmethod

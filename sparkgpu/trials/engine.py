@@ -7,7 +7,7 @@ scorer does that, from the predictions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 
 ParametersT = TypeVar("ParametersT", TreesParameters, NeuralParameters, ContextParameters)
+
+
+Watch = Callable[[int, float], None]
+"""Told the loss on the validation rows after some steps, it may raise `PrunedError`."""
 
 
 class PrunedError(TrialError):
@@ -61,7 +65,7 @@ class Trial(Generic[ParametersT]):
     beside_bytes: int = 0
     may_wait: bool = False
     until: float | None = None
-    watch: Callable[[int, float], None] | None = None
+    watch: Watch | None = None
 
     @property
     def name(self) -> str:
@@ -77,18 +81,32 @@ NeuralTrial = Trial[NeuralParameters]
 ContextTrial = Trial[ContextParameters]
 
 
+class Ranks:
+    """The processes that train one model together, seen from one of them. These are only one."""
+
+    rank, count = 0, 1
+
+    def summed(self, values_K: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sums over all ranks, which wait for each other here."""
+        return values_K
+
+    def told(self, flag: bool) -> bool:
+        """The `flag` of the first rank, on all of them."""
+        return flag
+
+
 @dataclass(frozen=True, kw_only=True)
 class Platform:
-    """The surroundings of an engine: on a cluster a Spark session, on a lane `java` if it asks for H2O.
+    """The surroundings of an engine: `java` where it asks for H2O, and the `ranks` if it spreads over some.
 
-    `java` is py4j's view of the JVM that H2O is in. `num_workers` is the number of cluster slots over which
-    one model is spread.
+    `java` is py4j's view of the JVM that H2O is in, or on a cluster that of its driver, of which H2O is a
+    cloud of several nodes.
     """
 
     session: SparkSession | None = None
     java: JVMView | None = None
     on_cluster: bool = False
-    num_workers: int = 1
+    ranks: Ranks = field(default_factory=Ranks)
 
 
 class Model(Protocol):
@@ -115,22 +133,10 @@ class Engine(Protocol[ParametersT]):
         """The model that `run` wrote to a trial's folder, ready for use on the CPU."""
 
 
-class ClusterEngine(Engine[ParametersT], Protocol[ParametersT]):
-    """An engine in the driver of a Spark application, which trains one model over the executors."""
-
-    def made_progress(self) -> bool:
-        """Whether work was done since the last question that Spark's own figures do not show."""
-
-
 def make_engine(name: str, platform: Platform) -> Any:
-    """The engine called `name`: an `Engine`, on a cluster a `ClusterEngine`.
-
-    Raises `DeviceError` if its package is not installed.
-    """
+    """The `Engine` called `name`. Raises `DeviceError` if its package is not installed."""
     entry = ENGINES.find(name)
-    # The plan refuses a cluster's run if an engine has no form for it.
-    place = (entry.on_cluster or entry.load) if platform.on_cluster else entry.load
-    return _imported(entry, place, " here and on the executors" if platform.on_cluster else "")(platform)
+    return _imported(entry, entry.load)(platform)
 
 
 def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
@@ -153,11 +159,11 @@ def load_fitted(engine: str, folder: Path, schema: TableSchema) -> Model:
         ) from error
 
 
-def _imported(entry: EngineEntry, place: str, where: str = "") -> Any:
+def _imported(entry: EngineEntry, place: str) -> Any:
     try:
         return entry.loaded_from(place)
     except ImportError as error:
-        what = f"Run `pip install '{entry.package}'`{where}." if entry.package else "Install what it needs."
+        what = f"Run `pip install '{entry.package}'`." if entry.package else "Install what it needs."
         raise DeviceError(
             f"the engine {entry.name!r}: its package cannot be imported ({error}). {what}"
         ) from None

@@ -8,8 +8,12 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.errors import described
+from sparkgpu.core.plan.defaults import Resolved
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec, sharing_time
 from sparkgpu.core.rundir.events import EventWriter
@@ -20,7 +24,11 @@ from sparkgpu.core.table.predictions import read_predictions, write_predictions
 from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.score.calibration import scaled, temperature
 from sparkgpu.score.predictions import LabelReader, align
+from sparkgpu.trials.engine import Watch
 from sparkgpu.trials.saved_model import check_saved_model
+
+if TYPE_CHECKING:
+    from sparkgpu.trials.search import Searches
 
 
 def run_trials(
@@ -91,6 +99,45 @@ _SEARCH_SHARE = 3
 """A search gets so many times the time of a single trial."""
 _ENOUGH = 0.6
 """A further seed begins if so much is left of the time that the one before it took; it then learns faster."""
+
+
+class TimedTrials:
+    """Trains trials that run one after the other, each in its time, or searches their settings.
+
+    `train` is told when it has to be done, and in a search whom to tell its losses.
+    """
+
+    def __init__(
+        self,
+        trials: Sequence[TrialSpec],
+        paths: RunPaths,
+        schema: TableSchema,
+        resolved: Resolved,
+        ends: float | None,
+        train: Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord],
+    ) -> None:
+        self._trials = trials
+        self._paths = paths
+        self._schema = schema
+        self._resolved = resolved
+        self._train = train
+        self._shares = TimeShares(trials, ends)
+        self.fits = self._shares.fits
+
+    def run(self, spec: TrialSpec) -> FitRecord:
+        until, parameters = self._shares.begin(spec), self._resolved.of_trial(spec)
+        if spec.settings:
+            record = self._searches.run(spec, parameters, until)
+        else:
+            record = self._train(spec, parameters, until, None)
+        self._shares.end(spec)
+        return record
+
+    @cached_property
+    def _searches(self) -> Searches:
+        from sparkgpu.trials.search import Searches  # loads Optuna
+
+        return Searches(self._trials, self._paths, self._schema, self._train)
 
 
 class TimeShares:

@@ -36,9 +36,8 @@ from sparkgpu.core.rundir.records import FitRecord, SearchRecord
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.score import metrics
 from sparkgpu.score.predictions import LabelReader, trial_predictions
-from sparkgpu.trials.engine import PrunedError
+from sparkgpu.trials.engine import PrunedError, Watch
 
-Watch = Callable[[int, float], None]
 RunSetting = Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord]
 
 _FIRST_DRAWN = 10

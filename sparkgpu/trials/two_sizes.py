@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,32 +17,32 @@ from sparkgpu.core.config.parameters import TreesParameters
 from sparkgpu.core.rundir.curve import read_curve
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.words import number_text
-from sparkgpu.trials.engine import Engine, Trial
+from sparkgpu.trials.engine import Trial
 
 _LEAVES = 8
 _DEPTH = 3
 
 
-def run_sizes(engine: Engine[Any], trial: Trial[Any]) -> FitRecord:
-    """`engine.run`, once for a trial that asks for one size, else twice. `fit_s` is the time of both.
+def run_sizes(run: Callable[[Trial[Any]], FitRecord], trial: Trial[Any]) -> FitRecord:
+    """What an engine's `run` gives, called twice for a trial that asks for two sizes; `fit_s` is of both.
 
     An engine of another package that writes no losses to its learning curve keeps its first training.
     """
     parameters = trial.parameters
     asks = isinstance(parameters, TreesParameters) and parameters.try_smaller
     if not asks or trial.spec.settings:  # a search tries sizes of its own
-        return engine.run(trial)
+        return run(trial)
     now = time.monotonic()
     half = None if trial.until is None else now + (trial.until - now) / 2
     larger = replace(_changed(trial, 0, {}), until=half)
     smaller = _changed(trial, 1, {"max_depth": _DEPTH, "max_leaves": _LEAVES if parameters.max_leaves else 0})
     for one in (larger, smaller):  # left by a run that was stopped
         shutil.rmtree(one.paths.root, ignore_errors=True)
-    first = engine.run(larger)
+    first = run(larger)
     if (loss := _loss(larger)) is None:
         larger.paths.move_to(trial.paths)
         return first.model_copy(update={"trial": trial.name})
-    second = engine.run(smaller)
+    second = run(smaller)
     small_loss = _loss(smaller)
     is_better = small_loss is not None and small_loss < loss
     (smaller if is_better else larger).paths.move_to(trial.paths)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkgpu.core.config.context_keys import ContextConfig
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import TreesConfig
-from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
+from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.plan.devices import check_tree_device, choose_strategy
-from sparkgpu.core.plan.plan import LanePlan, Plan, choose_preset, context_of, threads_of_branches
+from sparkgpu.core.plan.plan import (
+    LanePlan,
+    Plan,
+    choose_preset,
+    choose_repeats,
+    context_of,
+    explain_limit,
+    explain_rules,
+    threads_of_branches,
+)
 from sparkgpu.core.plan.trials import lay_out_trials
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import counted
@@ -36,11 +44,13 @@ class Executor(Record):
         return f"cuda:{self.gpus[0]}" if self.gpus else "cpu"
 
 
-def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, master: str) -> Plan:
-    """Plan the run over `executors`, of which there is at least one.
+def make_cluster_plan(
+    config: RunConfig, executors: Sequence[Executor], *, master: str, began: float = 0.0
+) -> Plan:
+    """Plan the run, which `began` at that second since the epoch, over `executors`, of which there is one.
 
-    With ``cluster.lanes = "executors"`` each is a lane, like a device of one machine. Otherwise one H2O cloud
-    and one gang of ranks cover all of them, and trials run one after the other.
+    With ``cluster.lanes = "executors"`` each is a lane, like a device of one machine. Otherwise all of them
+    train each model together that can be spread, and trials run one after the other, H2O's beside the rest.
     Raises `DeviceError` if GPUs were asked for that the executors do not have or that would not be used.
     """
     assert executors
@@ -58,9 +68,13 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
     repeats = config.repeats or 1
     if has_cloud:
         _check_cloud(config, strategy, num_ranks, executors, reasons)
-    elif config.repeats is None and config.split.folds:
+    explain_rules(config, reasons)
+    within_s = explain_limit(config, reasons)
+    if config.repeats is None and within_s is not None:
+        repeats = choose_repeats(config, preset, strategy, len(executors), reasons)
+    elif not has_cloud and config.repeats is None and config.split.folds:
         reasons["repeats"] = "1, the executors share the folds"
-    elif config.repeats is None:
+    elif not has_cloud and config.repeats is None:
         repeats = len(executors)
         reasons["repeats"] = f"{repeats}, one for each executor"
     trials = lay_out_trials(config, repeats, len(executors), strategy, cloud=has_cloud)
@@ -86,6 +100,9 @@ def make_cluster_plan(config: RunConfig, executors: Sequence[Executor], *, maste
         trials=trials,
         reasons=reasons,
         master=master,
+        cloud=has_cloud,
+        time_limit=config.time_limit,
+        deadline=None if within_s is None else began + within_s,
         num_ranks=1 if strategy == "single" else num_ranks,
         h2o_gpus=has_cloud and config.cluster.h2o_gpus,
     )
@@ -104,12 +121,6 @@ def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) ->
         )
     for trees in config.trees_by_name.values() if config.cluster.lanes == "cloud" else ():
         _check_engine(config, trees, len(executors))
-    contexts = [name for name in config.model_names if isinstance(config.section(name), ContextConfig)]
-    if contexts and config.cluster.lanes == "cloud":
-        raise ConfigError(
-            f"model {contexts[0]!r} reads its context on one machine; on a cluster set cluster.lanes = "
-            '"executors", or leave the model out.'
-        )
     if config.prepare.by == "arrow":
         raise ConfigError(
             'prepare.by = "arrow": on a cluster Spark holds the rows, so its pipeline makes the features. '
@@ -124,18 +135,16 @@ def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) ->
 
 def _check_engine(config: RunConfig, trees: TreesConfig, num_executors: int) -> None:
     engine = ENGINES.find(trees.engine_name)
-    could = engine.gpu_in_cluster or config.cluster.h2o_gpus
-    if num_executors > 1 and trees.tree_method == "gpu_hist" and not could:
+    if num_executors > 1 and trees.tree_method == "gpu_hist" and _leaves_gpus(config, engine):
         raise DeviceError(
             f'trees.tree_method = "gpu_hist": in a cloud of {num_executors} nodes H2O XGBoost silently '
             'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
             'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
-    if engine.on_cluster is None:
-        raise ConfigError(
-            f'trees.engine = "{engine.name}" trains on one machine; on a cluster set cluster.lanes = '
-            '"executors", or trees.engine = "h2o-xgboost" or "xgboost" for one model over all executors.'
-        )
+
+
+def _leaves_gpus(config: RunConfig, engine: EngineEntry) -> bool:
+    return engine.needs_h2o and not config.cluster.h2o_gpus
 
 
 def _words(executors: Sequence[Executor]) -> str:
@@ -149,7 +158,7 @@ def _words(executors: Sequence[Executor]) -> str:
 def _check_cloud(
     config: RunConfig, strategy: str, num_ranks: int, executors: Sequence[Executor], reasons: dict[str, str]
 ) -> None:
-    """Refuse a strategy that stays in one process, and give the reasons for the rest."""
+    """Refuse a strategy that stays in one process, and say what trains where."""
     if config.neural.strategy == "auto" and strategy == "ddp":
         reasons["strategy"] = f"ddp: {counted(num_ranks, 'rank')}, one in each slot of the executors"
     if STRATEGIES.find(strategy).devices == "threads":
@@ -157,10 +166,15 @@ def _check_cloud(
             f'neural.strategy = "{strategy}" uses the devices of one process; on a cluster choose "ddp", or '
             "another that has one process for each."
         )
-    engines = [ENGINES.find(found.engine_name) for found in config.trees_by_name.values()]
-    on_gpu = config.cluster.h2o_gpus or all(engine.gpu_in_cluster for engine in engines)
-    if executors[0].gpus and len(executors) > 1 and not on_gpu:
-        reasons["trees"] = (
-            "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
-            '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
-        )
+    for name in config.model_names:
+        section = config.section(name)
+        if isinstance(section, NeuralConfig):
+            continue
+        engine = ENGINES.find(section.engine_name)
+        if not engine.spreads:
+            reasons[name] = f"on one executor: {engine.name} cannot be spread over several"
+        elif executors[0].gpus and len(executors) > 1 and _leaves_gpus(config, engine):
+            reasons[name] = (
+                "on the CPU: in a cloud of several nodes H2O XGBoost does not use GPUs; cluster.lanes = "
+                '"executors" does (one node for each trial), and so does trees.engine = "xgboost"'
+            )

@@ -6,6 +6,7 @@ every process, so the parent and the workers need not exchange it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from sparkgpu.core.config.keys import RunConfig
@@ -73,11 +74,12 @@ class LanePlan(Record):
 class Plan(Record):
     """``plan.json``. `reasons` gives the reason of each automatic choice in words.
 
-    On a Spark cluster `master` names the cluster and lanes are executors; `num_ranks` is the number of
-    processes that train a network spread over them, and `h2o_gpus` lets an H2O cloud of several nodes use
-    their GPUs. The result of a run with a `time_limit` (in seconds) has to be there at `deadline` (by
-    `time.monotonic`, which all processes of a machine share); a full report takes the rest of the time. The
-    table is `prepared_by` Spark's pipeline, or by Arrow without a JVM.
+    On a Spark cluster `master` names the cluster and lanes are executors, which as a `cloud` train each model
+    together; `num_ranks` is the number of processes that train a network spread over them, and `h2o_gpus`
+    lets an H2O cloud of several nodes use their GPUs. The result of a run with a `time_limit` (in seconds)
+    has to be there at `deadline` (by `time.monotonic`, which all processes of a machine share; on a cluster
+    in seconds since the epoch); a full report takes the rest of the time. The table is `prepared_by` Spark's
+    pipeline, or by Arrow without a JVM.
     """
 
     preset: Preset
@@ -85,6 +87,7 @@ class Plan(Record):
     trials: tuple[TrialSpec, ...]
     reasons: dict[str, str]
     master: str | None = None
+    cloud: bool = False
     prepared_by: PreparedBy = "spark"
     num_ranks: int = 1
     h2o_gpus: bool = False
@@ -96,7 +99,13 @@ class Plan(Record):
         models = len({trial.model for trial in self.trials})
         if self.deadline is None:
             return None
-        return training_ends(self.deadline, schema, models, len(self.trials))
+        since_epoch_s = time.time() - time.monotonic() if self.master is not None else 0.0
+        return training_ends(self.deadline - since_epoch_s, schema, models, len(self.trials))
+
+    @property
+    def in_slots(self) -> tuple[TrialSpec, ...]:
+        """The trials that a cloud's slots train in turn; H2O's nodes are in the executors, beside them."""
+        return tuple(spec for spec in self.trials if not ENGINES.find(spec.engine).needs_h2o)
 
     def _seconds(self, branch: Branch) -> float | None:
         """The seconds for one training of a branch, if time is limited.
@@ -108,17 +117,14 @@ class Plan(Record):
             return None
         planned = sharing_time if branch == "trees" else of_first_seed
         per_lane = [len(planned(self.of(lane.index, branch))) for lane in self.lanes]
+        if self.cloud and any(spec.branch == branch for spec in self.in_slots):
+            per_lane.append(len(planned(self.in_slots)))
         return planned_s(self.time_limit, max(per_lane))
 
     def tree_device(self, engine: str) -> str:
         """Where a tree engine trains: some cannot use GPUs, and H2O cannot in a cloud of several nodes."""
         entry = ENGINES.find(engine)
-        in_cloud = (
-            self.master is not None
-            and not self.h2o_gpus
-            and not entry.gpu_in_cluster
-            and any(len(trial.gang) > 1 for trial in self.trials if trial.branch == "trees")
-        )
+        in_cloud = self.cloud and len(self.lanes) > 1 and entry.needs_h2o and not self.h2o_gpus
         return self.lanes[0].device if entry.on_gpu and not in_cloud else "cpu"
 
     def bytes_of_trees(self, network: TrialSpec, resolved: Resolved, schema: TableSchema) -> int:
@@ -126,7 +132,9 @@ class Plan(Record):
         if network.branch != "neural":
             return 0
         lanes = [lane for lane in network.gang if not self.lanes[lane].in_turn]
-        beside = [resolved.of(model) for model in {t.model for lane in lanes for t in self.of(lane, "trees")}]
+        alone = self.in_slots if self.cloud else ()
+        models = {t.model for lane in lanes for t in self.of(lane, "trees") if t not in alone}
+        beside = [resolved.of(model) for model in models]
         trees = [parameters for parameters in beside if isinstance(parameters, TreesParameters)]
         return max((tree_bytes(schema, parameters) for parameters in trees), default=0)
 
@@ -250,11 +258,8 @@ def make_plan(
         reasons["engine"] = f"{AUTO_ENGINE}, after a probe of its library on the GPU" + (
             f"; where that fails, {cuda_engine}" if cuda_engine else ""
         )
-    if config.rules.asked:
-        reasons["rules"] = (
-            f"trees alone learn, since networks cannot keep {' and '.join(config.rules.asked)} rules"
-        )
-    repeats = _repeats(config, preset, strategy, len(devices), reasons)
+    explain_rules(config, reasons)
+    repeats = choose_repeats(config, preset, strategy, len(devices), reasons)
     trials = lay_out_trials(
         config, repeats, len(devices), strategy, nodes=nodes, probed=probed, otherwise=cuda_engine
     )
@@ -267,15 +272,7 @@ def make_plan(
             f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
             f"{machine.memory_bytes / GIB:.0f} GiB"
         )
-    limit = config.time_limit
-    if limit is not None:
-        reasons["time limit"] = (
-            f"{seconds_text(limit)}: each model trains once{' on each fold' if config.split.folds else ''}, "
-            "then with further seeds while they fit"
-            if config.repeats is None
-            else f"{seconds_text(limit)}: training ends in time for scores and report"
-        )
-    kept_s = explained_s(limit) if limit is not None and config.report.level == "full" else 0.0
+    within_s = explain_limit(config, reasons)
     threads = max(1, machine.cores // len(devices))
     shared = not on_gpu and len(config.branches) > 1
     tree_threads, neural_threads = threads_of_branches(threads, shared=shared)
@@ -302,8 +299,8 @@ def make_plan(
         trials=trials,
         reasons=reasons,
         prepared_by=prepared_by,
-        time_limit=limit,
-        deadline=None if limit is None else started + limit - kept_s,
+        time_limit=config.time_limit,
+        deadline=None if within_s is None else started + within_s,
     )
 
 
@@ -328,7 +325,9 @@ def choose_preset(config: RunConfig, reasons: dict[str, str], *, on_gpu: bool) -
     return preset
 
 
-def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int, reasons: dict[str, str]) -> int:
+def choose_repeats(
+    config: RunConfig, preset: Preset, strategy: str, lanes: int, reasons: dict[str, str]
+) -> int:
     """The number of seeds; adds the reason if it was left open."""
     if config.repeats is not None:
         return config.repeats
@@ -344,6 +343,28 @@ def _repeats(config: RunConfig, preset: Preset, strategy: str, lanes: int, reaso
         repeats, reason = lanes, f"{lanes}, one for each lane"
     reasons["repeats"] = reason
     return repeats
+
+
+def explain_rules(config: RunConfig, reasons: dict[str, str]) -> None:
+    """Add why a run with rules has no networks."""
+    if config.rules.asked:
+        reasons["rules"] = (
+            f"trees alone learn, since networks cannot keep {' and '.join(config.rules.asked)} rules"
+        )
+
+
+def explain_limit(config: RunConfig, reasons: dict[str, str]) -> float | None:
+    """The seconds in which training and scores have to be done, of which the run's reasons tell."""
+    limit = config.time_limit
+    if limit is None:
+        return None
+    reasons["time limit"] = (
+        f"{seconds_text(limit)}: each model trains once{' on each fold' if config.split.folds else ''}, "
+        "then with further seeds while they fit"
+        if config.repeats is None
+        else f"{seconds_text(limit)}: training ends in time for scores and report"
+    )
+    return limit - (explained_s(limit) if config.report.level == "full" else 0.0)
 
 
 def heap_bytes(machine: Machine, lanes: int) -> int:

@@ -121,7 +121,7 @@ def lay_out_trials(
     probed: Sequence[str] = (),
     otherwise: str | None = None,
 ) -> tuple[TrialSpec, ...]:
-    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all lanes.
+    """The trials of each seed and fold, spread over the lanes; in a `cloud` each trial uses all it can.
 
     The trials of a branch go to the lanes in turn, so that several lanes train several models at once. The
     engines of the `probed` models are tried first; `otherwise` is the engine that may take their place.
@@ -136,11 +136,12 @@ def lay_out_trials(
             base = base_model(model)
             section, branch = config.section(base), config.branch(base)
             spread = strategy if isinstance(section, NeuralConfig) else "single"
-            is_gang = cloud or STRATEGIES.find(spread).is_gang
+            spreads = isinstance(section, NeuralConfig) or ENGINES.find(section.engine_name).spreads
+            is_gang = (cloud and spreads) or STRATEGIES.find(spread).is_gang
             if settings and fold:  # one search covers all folds
                 lane = lane_of_search[model, seed]
             else:
-                lane = 0 if is_gang else next_lane[branch] % lanes
+                lane = 0 if is_gang or cloud else next_lane[branch] % lanes
                 next_lane[branch] += 1
             lane_of_search[model, seed] = lane
             trials.append(

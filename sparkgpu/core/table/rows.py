@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BLOCK_ROWS = 8_192
+_GROUPS_PER_RANK = 4  # for shares of about the same size
 _OPEN_GROUPS = 8  # open at a time: enough to mix rows, few enough for their buffers
 
 
@@ -65,28 +66,35 @@ def read_rows(
     fold: int | None = None,
     features: bool = True,
     every: int = 1,
+    share: tuple[int, int] = (0, 1),
 ) -> Rows:
     """The rows of a split; with `fold`, train and valid are selected from split train by their fold.
 
-    Of those only every `every`-th, from the first on; the others take no memory. Features are in the schema's
-    order, numeric and categorical separately; with `features=False` both matrices have no columns. Raises
-    `DataError` if the table holds no such rows or cannot be read.
+    Of those only every `every`-th, from the first on; the others take no memory. A `share` of (rank, ranks)
+    is one of equal parts: whole row groups where there are many, else every so many rows; it may be empty.
+    Features are in the schema's order, numeric and categorical separately; with `features=False` both
+    matrices have no columns. Raises `DataError` if the table holds no such rows or cannot be read.
     """
     import pyarrow as pa
 
     if not features:
         schema = schema.with_features(())
     groups = RowGroups(paths, schema, split, fold=fold)
+    first, (rank, ranks) = 0, share
+    if ranks > 1 and len(groups.groups) >= _GROUPS_PER_RANK * ranks:
+        groups.groups = groups.groups[rank::ranks]
+    elif ranks > 1:
+        first, every = rank, ranks
     most = -(-groups.rows // every)  # with folds there are fewer; the system gives no memory for the rest
     found = _empty(schema, most)
     seen = end = 0
     for block in groups.blocks():
-        part = block.part(slice(-seen % every, None, every))
+        part = block.part(slice((first - seen) % every, None, every))
         begin, end = end, end + len(part.row_id_N)
         seen += len(block.row_id_N)
         for name, whole in found.arrays().items():
             whole[begin:end] = getattr(part, name)
-    if not end:
+    if not end and ranks == 1:
         which = f"split {split}" if fold is None else f"split {split} of fold {fold}"
         raise DataError(f"{paths.table}: the prepared table holds no rows of {which}. Prepare it again.")
     for whole in found.arrays().values():

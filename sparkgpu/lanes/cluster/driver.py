@@ -10,17 +10,20 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkgpu.core.config import toml
 from sparkgpu.core.config.keys import RunConfig
+from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.errors import ExecutorLostError
+from sparkgpu.core.host.interpreter import importing
 from sparkgpu.core.plan.defaults import Resolved
 from sparkgpu.core.plan.executors import Executor, make_cluster_plan
 from sparkgpu.core.plan.plan import Plan
@@ -36,15 +39,16 @@ from sparkgpu.core.table.source import Source
 from sparkgpu.core.words import counted
 from sparkgpu.lanes.cluster import ranks
 from sparkgpu.lanes.cluster.executor_lanes import run_lanes
-from sparkgpu.lanes.cluster.progress_events import ExecutorWork, MadeProgress, signs_of_life
+from sparkgpu.lanes.cluster.progress_events import ExecutorWork, signs_of_life
 from sparkgpu.lanes.process import begin, end, give_up, import_for_threads, in_background
 from sparkgpu.prepare.prepare import prepare_in_session
-from sparkgpu.trials.engine import Platform, Trial, make_engine
-from sparkgpu.trials.loop import run_trials
+from sparkgpu.trials.engine import Engine, Platform, Trial, Watch, make_engine
+from sparkgpu.trials.loop import TimedTrials, run_trials
 from sparkgpu.trials.two_sizes import run_sizes
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
+    from pyspark.ml.torch.distributor import TorchDistributor
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
@@ -52,7 +56,7 @@ _LOOK_EVERY_S = 0.5
 
 @dataclass(kw_only=True)
 class _Application:
-    """The work of the driver; `progress` are the sources of signs of life."""
+    """The work of the driver."""
 
     session: SparkSession
     paths: RunPaths
@@ -61,7 +65,9 @@ class _Application:
     scratch: Path
     shared: Path
     events: Mapping[Branch, EventWriter]
-    progress: list[MadeProgress]
+    slots: int
+    _distributor: TorchDistributor = field(init=False)
+    _h2o: Engine[Any] = field(init=False)
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
         """Prepare the table if there is none, then train the unfinished trials; whether all are done."""
@@ -71,44 +77,43 @@ class _Application:
         return run_lanes(self.session, self.paths, [found.host for found in executors])
 
     def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
-        trials = {branch: plan.of(0, branch) for branch in BRANCHES}
-        trees_left = any(not self.paths.trial(spec.name).done.exists() for spec in trials["trees"])
+        left = [spec for spec in plan.trials if not self.paths.trial(spec.name).done.exists()]
+        by_h2o = [spec for spec in plan.trials if spec not in plan.in_slots]
         # Made in this thread, which owns the session.
-        distributor = ranks.make_distributor(plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda"))
+        self._distributor = ranks.make_distributor(
+            plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
+        )
+        self._import_engines(left)
         # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
         # while the table is prepared.
-        by_h2o = any(ENGINES.find(spec.engine).needs_h2o for spec in trials["trees"])
-        cloud = in_background(lambda: self._start_cloud(executors)) if trees_left and by_h2o else None
+        starts_h2o = any(spec in left for spec in by_h2o)
+        cloud = in_background(lambda: self._start_cloud(executors)) if starts_h2o else None
         schema = self._table()
         resolved = plan.resolved(self.config, TableSize.of(schema))
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
-        context = None
-        if cloud:
-            with self.events["trees"].phase("starting H2O"):
-                context = cloud.result()
-        launch = partial(ranks.train_in_slots, distributor)
-        networks = in_background(lambda: self._run_trials("neural", plan, schema, resolved, launch))
-        trees_done = True
-        if trees_left:
-            with ExitStack() as stack:
-                if context is not None:
-                    from sparkgpu.h2o.context import stopping
+        train = partial(self._trained, plan, schema, resolved)
+        if cloud is None:
+            return self._run_trials(plan, plan.trials, schema, resolved, train)
+        with self.events["trees"].phase("starting H2O"):
+            context = cloud.result()
+        in_slots = in_background(lambda: self._run_trials(plan, plan.in_slots, schema, resolved, train))
 
-                    stack.enter_context(stopping(context))
-                workers = sum(executor.slots for executor in executors)
-                platform = Platform(session=self.session, on_cluster=True, num_workers=workers)
-                engines = {
-                    name: make_engine(name, platform)
-                    for name in dict.fromkeys(spec.engine for spec in trials["trees"])
-                }
-                for engine in engines.values():
-                    self.progress.append(engine.made_progress)
-                    stack.callback(self.progress.remove, engine.made_progress)
-                trees_done = self._run_trials(
-                    "trees", plan, schema, resolved,
-                    lambda trial: run_sizes(engines[trial.spec.engine], trial),
-                )  # fmt: skip
-        return networks.result() and trees_done
+        from sparkgpu.h2o.context import stopping
+
+        with stopping(context):
+            platform = Platform(session=self.session, on_cluster=True)
+            self._h2o = make_engine(by_h2o[0].engine, platform)
+            trees_done = self._run_trials(plan, by_h2o, schema, resolved, train)
+        return in_slots.result() and trees_done
+
+    def _import_engines(self, trials: Iterable[TrialSpec]) -> None:
+        """Import what trials in a thread beside H2O's will use (`sparkgpu.lanes.process`)."""
+        with importing():
+            if any(spec.settings for spec in trials):
+                import_module("sparkgpu.trials.search")
+            for engine in {spec.engine for spec in trials} - {"torch"}:
+                with suppress(ImportError):  # its own trials fail
+                    ENGINES.find(engine).loaded()
 
     def _table(self) -> TableSchema:
         if self.paths.schema.exists():
@@ -136,34 +141,57 @@ class _Application:
 
     def _run_trials(
         self,
-        branch: Branch,
+        plan: Plan,
+        trials: Sequence[TrialSpec],
+        schema: TableSchema,
+        resolved: Resolved,
+        train: Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord],
+    ) -> bool:
+        """Train these one after the other; whether none failed."""
+        timed = TimedTrials(trials, self.paths, schema, resolved, plan.training_ends(schema), train)
+        done = [
+            run_trials(
+                plan, [spec], self.paths, self.events[spec.branch], timed.run, timed.fits,
+                calibrates=self.config.calibrates(schema.task),
+            )
+            for spec in trials
+        ]  # fmt: skip
+        return all(done)
+
+    def _trained(
+        self,
         plan: Plan,
         schema: TableSchema,
         resolved: Resolved,
-        run: Callable[[Trial[Any]], FitRecord],
-    ) -> bool:
-        def run_unless_lost(spec: TrialSpec) -> FitRecord:
-            trial: Trial[Any] = Trial(
-                spec=spec,
-                parameters=resolved.of_trial(spec),
-                schema=schema,
-                run=self.paths,
-                lane=plan.lanes[0],
-                events=self.events[branch],
-                scratch=self.shared,
-                beside_bytes=plan.bytes_of_trees(spec, resolved, schema),
-            )
-            try:
-                return run(trial)
-            except Exception:
-                # This may be the first sign of a lost executor; in that case the watcher ends this process.
-                time.sleep(ranks.RESTART_S)
-                raise
-
-        return run_trials(
-            plan, plan.of(0, branch), self.paths, self.events[branch], run_unless_lost,
-            calibrates=self.config.calibrates(schema.task),
-        )  # fmt: skip
+        spec: TrialSpec,
+        parameters: Parameters,
+        until: float | None,
+        watch: Watch | None,
+    ) -> FitRecord:
+        trial: Trial[Any] = Trial(
+            spec=spec,
+            parameters=parameters,
+            schema=schema,
+            run=self.paths,
+            lane=plan.lanes[0],
+            events=self.events[spec.branch],
+            scratch=self.shared,
+            beside_bytes=plan.bytes_of_trees(spec, resolved, schema),
+            until=until,
+            watch=watch,
+        )
+        entry = ENGINES.find(spec.engine)
+        try:
+            if spec.engine == "torch":
+                return ranks.train_in_slots(self._distributor, trial)
+            if entry.needs_h2o:
+                return run_sizes(self._h2o.run, trial)
+            count = ranks.num_tree_ranks(self.slots, schema) if entry.spreads else 1
+            return run_sizes(lambda one: ranks.train_by_engine(self.session, one, count), trial)
+        except Exception:
+            # This may be the first sign of a lost executor; in that case the watcher ends this process.
+            time.sleep(ranks.RESTART_S)
+            raise
 
 
 def _watch(
@@ -189,6 +217,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, required=True)
     parser.add_argument("--shared", type=Path, required=True)
     parser.add_argument("--source", type=Source.model_validate_json, required=True)
+    parser.add_argument("--began", type=float, required=True, help="in seconds since the epoch")
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--plan-only", action="store_true")
     arguments = parser.parse_args()
@@ -218,7 +247,11 @@ def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> 
                     spark=settings["spark"],
                     scratch=arguments.scratch,
                     meanwhile=lambda: import_for_threads(
-                        spark=True, h2o=ENGINES.find(config.trees.engine_name).needs_h2o
+                        spark=True,
+                        h2o=any(
+                            ENGINES.find(trees.engine_name).needs_h2o
+                            for trees in config.trees_by_name.values()
+                        ),
                     ),
                 )
             )
@@ -226,7 +259,7 @@ def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> 
                 session, wanted=settings["executors"], settled_s=settings.get("settled_s")
             )
             check_executors(session, executors, paths.root)
-        plan = make_cluster_plan(config, executors, master=settings["master"])
+        plan = make_cluster_plan(config, executors, master=settings["master"], began=arguments.began)
         write_json(paths.plan, plan)
         if arguments.plan_only:
             return 0
@@ -235,10 +268,10 @@ def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> 
         watcher.start()
         application = _Application(
             session=session, paths=paths, config=config, source=arguments.source, scratch=arguments.scratch,
-            shared=arguments.shared, events=events, progress=[ExecutorWork(session).made_progress],
+            shared=arguments.shared, events=events, slots=sum(executor.slots for executor in executors),
         )  # fmt: skip
         try:
-            with signs_of_life(events.values(), application.progress):
+            with signs_of_life(events.values(), ExecutorWork(session)):
                 are_done = application.run(plan, executors)
         finally:
             ended.set()

@@ -169,10 +169,13 @@ def supervised_driver(
     *,
     scratch: Path,
     source: Source,
+    began: float,
     dry_run: bool,
     environ: Mapping[str, str],
 ) -> Iterator[DriverSupervisor]:
-    """Start the application of a run; all its processes on this machine end with the block.
+    """Start the application of a run that `began` then, in seconds since the epoch.
+
+    All its processes on this machine end with the block.
 
     Executors must see the source where it lies. Raises what the driver refuses.
     """
@@ -189,7 +192,7 @@ def supervised_driver(
         sys.executable, "-m", "sparkgpu.lanes.cluster.driver", "--run", str(paths.root),
         "--config", str(asked), "--settings", str(file),
         "--scratch", str(own), "--shared", str(shared), "--source", source.model_dump_json(),
-        "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
+        "--began", str(began), "--parent", str(os.getpid()), *(["--plan-only"] if dry_run else []),
     ]  # fmt: skip
     supervisor = DriverSupervisor(
         paths=paths, master=settings.master, command=command, wanted=file,

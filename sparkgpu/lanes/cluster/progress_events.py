@@ -7,7 +7,7 @@ progress. If there was none, no event comes, and the parent notices.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,23 +19,15 @@ if TYPE_CHECKING:
 
 ASK_EVERY_S = 5.0
 
-MadeProgress = Callable[[], bool]
-"""Tells whether work was done since the last question."""
-
 
 @contextmanager
-def signs_of_life(events: Collection[EventWriter], sources: Collection[MadeProgress]) -> Iterator[None]:
-    """Within the block, write ``alive`` to all `events` whenever one of the `sources` made progress.
-
-    Sources may come and go meanwhile. They must not raise.
-    """
+def signs_of_life(events: Collection[EventWriter], work: ExecutorWork) -> Iterator[None]:
+    """Within the block, write ``alive`` to all `events` whenever there was progress."""
     ended = threading.Event()
 
     def tell() -> None:
         while not ended.wait(ASK_EVERY_S):
-            # Ask all of them, since each measures from one question to the next.
-            answers = [made_progress() for made_progress in tuple(sources)]
-            if any(answers):
+            if work.made_progress():
                 for writer in events:
                     writer.alive()
 
@@ -43,7 +35,7 @@ def signs_of_life(events: Collection[EventWriter], sources: Collection[MadeProgr
     try:
         yield
     finally:
-        ended.set()  # the thread is not joined, since a source may never answer
+        ended.set()  # the thread is not joined, since Spark may never answer
 
 
 class ExecutorWork:

@@ -14,8 +14,9 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from sparkgpu.core.config.parameters import NeuralParameters
+from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.errors import TrialError, error_of_kind
 from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.plan.trials import TrialSpec
@@ -23,7 +24,7 @@ from sparkgpu.core.rundir.files import Record, read_json, read_record, write_jso
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.words import counted
 from sparkgpu.neural.launchers.heartbeat import rank_file, read_sign
-from sparkgpu.trials.engine import NeuralTrial
+from sparkgpu.trials.engine import NeuralTrial, Trial
 
 _TRIAL, RECORD, REFUSED = "trial.json", "record.json", "refused.json"
 SMALLER = "smaller.json"
@@ -31,14 +32,14 @@ SMALLER = "smaller.json"
 
 
 class GangTrial(Record):
-    """What the ranks are told of their trial: some fields of `NeuralTrial`.
+    """What the ranks are told of their trial: some fields of `Trial`.
 
     In its file, `until` is in seconds since the epoch: machines share no other clock.
     """
 
     spec: TrialSpec
     lane: LanePlan
-    parameters: NeuralParameters
+    parameters: Parameters
     beside_bytes: int
     may_wait: bool
     until: float | None
@@ -48,11 +49,12 @@ class GangTrial(Record):
 
 
 def train_in_attempts(
-    trial: NeuralTrial,
+    trial: Trial[Any],
     folder: Path,
     attempt: Callable[[Path], str | None],
     *,
     num_ranks: int,
+    most_restarts: int,
     where: str,
     pause_s: float = 0.0,
 ) -> FitRecord:
@@ -80,14 +82,15 @@ def train_in_attempts(
         if lost is None:
             break
         losses.append(lost)
-        if len(losses) > trial.parameters.max_restarts:
+        if len(losses) > most_restarts:
             number = counted(len(losses), "attempt")
             raise TrialError(
                 f"{trial.name}: {lost}. Given up after {number} with {where}; the ranks' logs are in {logs}."
             )
         time.sleep(pause_s)
     record = read_record(folder / RECORD, FitRecord)
-    notes = [f"started again from the last checkpoint: {lost}" for lost in losses]
+    begin = "the last checkpoint" if trial.spec.branch == "neural" else "the first tree"
+    notes = [f"started again from {begin}: {lost}" for lost in losses]
     smaller = folder / SMALLER
     if smaller.exists():
         notes.append(read_json(smaller)["note"])

@@ -64,6 +64,7 @@ def train_locally(trial: NeuralTrial) -> FitRecord:
         trial.scratch / f"gang-{trial.name}",
         attempt,
         num_ranks=spec.num_ranks,
+        most_restarts=trial.parameters.max_restarts,
         where=f'neural.strategy = "{spec.strategy}" on {spec.num_ranks} ranks',
     )
 

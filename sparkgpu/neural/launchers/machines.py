@@ -47,4 +47,11 @@ def train_on_machines(trial: NeuralTrial) -> FitRecord:
                 f"{last_line(output)}. Check {LAUNCHER} and {output}."
             )
 
-    return train_in_attempts(trial, trial.paths.gang, attempt, num_ranks=spec.num_ranks, where=where)
+    return train_in_attempts(
+        trial,
+        trial.paths.gang,
+        attempt,
+        num_ranks=spec.num_ranks,
+        most_restarts=trial.parameters.max_restarts,
+        where=where,
+    )

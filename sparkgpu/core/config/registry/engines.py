@@ -28,8 +28,8 @@ class EngineEntry(Entry):
     grow, `distributions` those whose deviance they can minimise. With `needs_h2o` its worker starts Spark and
     H2O first. `package` is the package that pip must install for it, and `module` is what it brings. `fitted`
     names the function that loads a fitted model, as the engine's own `load` does, where that needs less than
-    the engine itself. `on_cluster` names the class that trains one model over the executors of a Spark
-    cluster (None: the engine cannot), and `gpu_in_cluster` tells whether that uses GPUs. `defaults` go before
+    the engine itself. On a Spark cluster it `spreads` one model over the executors, by the ranks of its
+    platform (H2O by a cloud of its own); other engines train on one executor. `defaults` go before
     those of `sparkgpu.core.plan.tree_defaults`, with the keys of ``[trees]``, and `round_cost` is the time of
     a round in times that of XGBoost. `search` holds the settings that ``--search`` tries. It `keeps` these
     rules, the monotone ones only with the values in `monotone_with`; the first stands where a key is open.
@@ -50,8 +50,7 @@ class EngineEntry(Entry):
     package: str | None = None
     module: str | None = None
     fitted: str | None = None
-    on_cluster: str | None = None
-    gpu_in_cluster: bool = False
+    spreads: bool = False
     defaults: Mapping[str, float | str] = field(default_factory=dict)
     round_cost: float = 1.0
     keeps: tuple[Rule, ...] = ()
@@ -98,7 +97,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             fitted="sparkgpu.h2o.mojo:load_mojo",
             distributions=tuple(POWERS),
             search=_SEARCH,
-            on_cluster="sparkgpu.h2o.engine:H2OXGBoost",
+            spreads=True,
             keeps=("monotone", "interactions"),
             monotone_with={"tree_method": ("auto", "hist", "gpu_hist", "exact")},
         ),
@@ -110,8 +109,7 @@ ENGINES: Registry[EngineEntry] = Registry(
             module="xgboost",
             distributions=tuple(POWERS),
             search=_SEARCH,
-            on_cluster="sparkgpu.trees.spark_xgboost:SparkXGBoost",
-            gpu_in_cluster=True,
+            spreads=True,
             keeps=("monotone", "interactions"),
         ),
         EngineEntry(

@@ -1,0 +1,45 @@
+"""The ranks of XGBoost's own library, which grow one model from their shares of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+from xgboost import collective
+from xgboost.tracker import RabitTracker
+
+from sparkgpu.trials.engine import Ranks
+
+Place = Mapping[str, str | int]
+"""Where ranks find each other, in XGBoost's words."""
+
+
+@contextmanager
+def meeting(host: str, count: int) -> Iterator[Place]:
+    """The place where `count` ranks meet, on this machine; it ends after them."""
+    tracker = RabitTracker(n_workers=count, host_ip=host, sortby="task")
+    tracker.start()
+    yield tracker.worker_args()
+    tracker.free()  # not after a failure: it would wait for lost ranks
+
+
+class XGBoostRanks(Ranks):
+    """The ranks of the communicator that `joined` opened."""
+
+    def __init__(self) -> None:
+        self.rank, self.count = collective.get_rank(), collective.get_world_size()
+
+    def summed(self, values_K: NDArray[np.float64]) -> NDArray[np.float64]:
+        return collective.allreduce(values_K, collective.Op.SUM)
+
+    def told(self, flag: bool) -> bool:
+        return collective.broadcast(flag, root=0)
+
+
+@contextmanager
+def joined(place: Place, rank: int) -> Iterator[XGBoostRanks]:
+    """Make this process the rank of that number until the block ends, for which all of them wait."""
+    with collective.CommunicatorContext(**place, dmlc_task_id=f"{rank:08d}"):
+        yield XGBoostRanks()
