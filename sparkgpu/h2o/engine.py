@@ -33,7 +33,7 @@ from sparkgpu.h2o.client_internals import job_of, output_of
 from sparkgpu.h2o.cloud_frames import H2OTables
 from sparkgpu.h2o.frames import LocalTables
 from sparkgpu.h2o.history import WatchedHistory, learning_curve, native_parameters, num_trees
-from sparkgpu.h2o.jobs import Cloud, H2OJob, StalledError, refusals_of
+from sparkgpu.h2o.jobs import H2OJob, StalledError, refusals_of
 from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
 from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order, unit_of
@@ -58,7 +58,7 @@ _Values = tuple[NDArray[np.int64], NDArray[np.float64]]
 class H2OXGBoost:
     """An engine (`sparkgpu.trials.engine.Engine`) inside the H2O to which this process is connected.
 
-    On a cluster a training that stalls is found, and all later trials fail at once.
+    On a cluster a training that stands still ends, and all later trials fail at once.
     """
 
     def __init__(self, platform: Platform) -> None:
@@ -67,13 +67,9 @@ class H2OXGBoost:
             assert platform.session is not None
             java = java_of(platform.session)
         self._java: JVMView = java
-        self._cloud = Cloud() if platform.on_cluster else None
+        self._in_cloud = platform.on_cluster
         self._tables: H2OTables | LocalTables | None = None
         self._stalled: StalledError | None = None
-
-    def made_progress(self) -> bool:
-        """Whether the cloud's nodes have computed since this was asked before."""
-        return self._cloud is not None and self._cloud.made_progress()
 
     def run(self, trial: TreesTrial) -> FitRecord:
         if self._stalled is not None:  # and so would this one
@@ -108,7 +104,7 @@ class H2OXGBoost:
             model = _start(trial, parameters, train, valid)
             _import_for_the_end(schema)
             watched = WatchedHistory(model, trial, unit)
-            _grow(H2OJob(job_of(model), trial.name, self._cloud), trial, until, watched)
+            _grow(H2OJob(job_of(model), trial.name, in_cloud=self._in_cloud), trial, until, watched)
             with refusals_of(trial.name):
                 model.join()
         fit_s = time.perf_counter() - start
@@ -167,8 +163,8 @@ class H2OXGBoost:
         )
 
     def _tables_of(self, trial: TreesTrial) -> H2OTables | LocalTables:
-        if self._cloud is not None:
-            return H2OTables(trial.run, trial.schema, trial.scratch, self._cloud)
+        if self._in_cloud:
+            return H2OTables(trial.run, trial.schema)
         threads = trial.lane.threads
         return LocalTables(self._java, trial.run, trial.schema, trial.scratch, threads=threads)
 

@@ -1,14 +1,11 @@
-"""Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it is stuck.
+"""Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it stands still.
 
-H2O 3.46 waits forever, and logs nothing, if XGBoost's set-up fails on one of several nodes: all others, and
-the driver of the training, wait for the failed one. Only the nodes' stacks show this. A job is stuck if it
-makes no progress and these only wait, at several looks. A slow tree is never taken for stuck.
+H2O 3.46 waits forever, and logs nothing, if XGBoost's set-up fails on one of several nodes.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +16,7 @@ from h2o.exceptions import H2OConnectionError, H2OError
 from sparkgpu.core.errors import TrialError
 
 _CANCEL_S = 0.1
-LOOK_EVERY_S = 20.0  # H2O writes the stacks that we ask for to its logs
-STUCK_S = 60.0
-# Threads in native code that wait nevertheless: for other nodes, or for the reader of the stacks.
-_NATIVE_WAITS = ("Rabit.init", "JStackCollectorTask", "ServerSocketChannelImpl.accept", "EPoll.wait")
+STILL_S = 600.0
 _MOST_LETTERS = 400
 
 _CLASS = r"(?:[\w$]+\.)+[\w$]*(?:Exception|Error|Throwable)[\w$]*"
@@ -31,68 +25,27 @@ _ON_NODE = re.compile(r"DistributedException from (?:[^/\s]*/)?([^\s:]+:\d+)")
 
 
 class StalledError(TrialError):
-    """H2O waits forever; its cloud is useless for further trials."""
-
-
-class Cloud:
-    """The cloud that this process's H2O client is connected to. Safe to use from several threads.
-
-    `nodes` are their addresses with ports, and each has `threads` threads.
-    """
-
-    def __init__(self) -> None:
-        nodes = h2o.api("GET /3/Cloud", data={"skip_ticks": True}).nodes
-        self.nodes = frozenset(str(node["ip_port"]) for node in nodes)
-        self.threads = max(int(node["nthreads"]) for node in nodes)
-        self._lock = threading.Lock()
-        self._looked = float("-inf")
-        self._works = True
-
-    def works(self) -> bool:
-        """Whether a thread of any node worked when their stacks were last read, at most seconds ago."""
-        with self._lock:
-            if time.monotonic() - self._looked >= LOOK_EVERY_S:
-                traces = h2o.api("GET /3/JStack")["traces"]
-                self._works = any(is_working(text) for node in traces for text in node["thread_traces"])
-                self._looked = time.monotonic()
-            return self._works
-
-    def made_progress(self) -> bool:
-        """As `works`; False if no node answers."""
-        try:
-            return self.works()
-        except (OSError, H2OError):
-            return False
-
-
-def is_working(trace: str) -> bool:
-    """Whether this is a running thread of H2O or XGBoost."""
-    head, _, frames = trace.partition("\n")
-    return (
-        head.startswith(('"FJ-', '"XGBoostUpdater'))
-        and head.rstrip().endswith("RUNNABLE")
-        and not any(wait in frames for wait in _NATIVE_WAITS)
-    )
+    """H2O stands still; its cloud is useless for further trials."""
 
 
 class H2OJob:
-    """A job named `trial`; with `cloud` it is watched."""
+    """A job named `trial`, of a cloud of several nodes or of a lane's one, which others watch."""
 
-    def __init__(self, key: str, trial: str, cloud: Cloud | None) -> None:
+    def __init__(self, key: str, trial: str, *, in_cloud: bool) -> None:
         self._key = key
         self._trial = trial
-        self._cloud = cloud
+        self._in_cloud = in_cloud
         self._progress: object = None
         self._worked = time.monotonic()
 
     def done(self) -> float | None:
-        """The share that is done; None when the job is over. Raises `TrialError` if it is stuck."""
+        """The share that is done; None when the job is over. Raises `StalledError`."""
         with refusals_of(self._trial):
             state = h2o.api(f"GET /3/Jobs/{self._key}")["jobs"][0]
         if state["status"] not in ("CREATED", "RUNNING"):
             return None
-        if self._cloud is not None:
-            self._look((state["progress"], state["progress_msg"]), self._cloud)
+        if self._in_cloud:
+            self._look((state["progress"], state["progress_msg"]))
         return float(state["progress"])
 
     def cancel(self) -> None:
@@ -101,18 +54,14 @@ class H2OJob:
         while self.done() is not None:
             time.sleep(_CANCEL_S)
 
-    def _look(self, progress: object, cloud: Cloud) -> None:
+    def _look(self, progress: object) -> None:
         now = time.monotonic()
-        try:
-            works = progress != self._progress or cloud.works()
-        except (OSError, H2OError):
-            return  # the job may continue though a question failed
-        if works:
+        if progress != self._progress:
             self._progress, self._worked = progress, now
-        elif now - self._worked > STUCK_S:
+        elif now - self._worked > STILL_S:
             raise StalledError(
-                f"{self._trial}: H2O is stuck: no thread of {', '.join(sorted(cloud.nodes))} works; its logs "
-                "are in the executors' folders."
+                f"{self._trial}: H2O made no progress for {STILL_S / 60:.0f} minutes; its logs are in the "
+                'executors\' folders. trees.engine = "xgboost" trains over executors without H2O.'
             )
 
 

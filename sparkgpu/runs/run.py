@@ -25,6 +25,7 @@ from sparkgpu.core.host.rank_command import launcher_words, network_environment
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.core.host.watchdog import watch_self
 from sparkgpu.core.plan.bagging import bagged
+from sparkgpu.core.plan.executors import with_engine_of_cloud
 from sparkgpu.core.plan.plan import Plan, make_plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
@@ -95,15 +96,17 @@ def run(
         from sparkgpu.prepare.to_parquet import rows_up_to
 
         found, reasons = bagged(found, partial(rows_up_to, source=source))
+    settings = cluster_settings(found.cluster, environ)
+    if settings is not None:
+        check_jvm(f"a run on {settings.master}", environ)
+        found, engine = with_engine_of_cloud(found)
+        reasons = {**reasons, **engine}
     asked = _Asked(
         config=found, source=source, machine=find_machine(), display=display, out=out, environ=environ,
         started=started, began=began, dry_run=dry_run, resume=resume, advice=advice, reasons=reasons,
     )  # fmt: skip
     if dry_run and not resume:
         check_columns(found, source, display)
-    settings = cluster_settings(found.cluster, environ)
-    if settings is not None:
-        check_jvm(f"a run on {settings.master}", environ)
     return _run_here(asked) if settings is None else _run_on_cluster(asked, settings)
 
 

@@ -46,6 +46,11 @@ class XGBoost(BoostingEngine):
                 'trees.max_depth = 0 with trees.tree_method = "exact": xgboost needs a depth for such trees. '
                 'Set trees.max_depth, or set trees.tree_method = "hist".'
             )
+        if config.tree_method == "exact" and self.platform.ranks.count > 1:
+            raise TrialError(
+                'trees.tree_method = "exact" grows trees in one process, and these executors grow them '
+                'together. Set it to "hist".'
+            )
         parameters: dict[str, Any] = {
             **tree_parameters(trial), "objective": objective_of(trial),
             "eval_metric": METRICS[schema.task], "nthread": threads, "seed": trial.spec.seed,

@@ -55,6 +55,19 @@ def paths(tmp_path: Path) -> RunPaths:
     return RunPaths(root=tmp_path)
 
 
+@pytest.mark.parametrize("parts", [1, 20])
+@pytest.mark.parametrize("fold", [None, 1])
+def test_shares_hold_every_row_once(paths: RunPaths, parts: int, fold: int | None) -> None:
+    for part in range(parts):
+        ids = list(range(part * 1000, part * 1000 + 1000))
+        write_ids(paths, part, ids, fold_N=[row_id % 3 for row_id in ids])
+    about = schema(folds=3)
+    whole = read_rows(paths, about, "train", fold=fold).row_id_N
+    shares = [read_rows(paths, about, "train", fold=fold, share=(rank, 3)) for rank in range(3)]
+    assert np.array_equal(np.sort(np.concatenate([share.row_id_N for share in shares])), whole)
+    assert max(len(share.row_id_N) for share in shares) < 0.4 * len(whole)
+
+
 def written(folder: Path, *parts: pa.Table) -> pq.ParquetFile:
     """The file that the writer makes of these rows."""
     file = SplitFile(folder, "a.parquet")

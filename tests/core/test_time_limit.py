@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from test_plan import plan_of
@@ -150,13 +148,3 @@ def test_before_the_first_validation_the_steps_tell_how_long_it_takes() -> None:
         now += 0.1
         limit.after_step(strategy(), 256)  # 0.4 ms a row; forward alone less than half of it
     assert 50.0 <= now <= 56.0
-
-
-def test_a_spark_cluster_refuses_a_limit_before_anything_starts(tmp_path: Path) -> None:
-    from sparkgpu.present.terminal.display import open_display
-    from sparkgpu.runs.run import run
-
-    config = config_io.load(assignments=["time_limit=60s", "cluster.master=spark://nowhere:7077"])
-    with open_display(True) as display, pytest.raises(ConfigError, match="a run on a Spark cluster"):
-        run(config, display, out=tmp_path / "run")
-    assert not (tmp_path / "run").exists()

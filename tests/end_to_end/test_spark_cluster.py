@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import socket
-import ssl
 import stat
 import subprocess
 import time
@@ -26,7 +25,6 @@ from running import (
     Running,
     finished,
     started,
-    status_without_login,
     that_decides,
     until,
     write_adult,
@@ -35,7 +33,8 @@ from running import (
 from standalone import Cluster, spark_environment, standalone
 
 import sparkgpu
-from sparkgpu.core.rundir.events import TRAINING, EventReader
+from sparkgpu.core.config.registry.engines import Branch
+from sparkgpu.core.rundir.events import EventReader
 from sparkgpu.core.rundir.files import read_json, write_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -54,23 +53,18 @@ NETWORK = (
 
 @dataclass(kw_only=True)
 class Whole:
-    """A run over both workers, its executors' folders, and all command lines of this machine meanwhile.
-
-    `doors` are its H2O nodes by their ports while the trees train: the status of a request without the login,
-    and whether the port that is open to other nodes, the next one, speaks TLS.
-    """
+    """A run over both workers, its executors' folders, and all command lines of this machine meanwhile."""
 
     run: Running
     table: Path
     cluster: Cluster
     executors: set[Path]
     commands: set[str]
-    doors: dict[int, tuple[int, bool]]
 
 
 @pytest.fixture(scope="module")
 def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """Trees and a network on a real table that is large enough for two H2O nodes."""
+    """Trees, a network and what has one executor, on a real table that is large enough for two ranks."""
     folder, before = tmp_path_factory.mktemp("whole"), cluster.applications()
     table, target, _ = write_adult(folder)
     secrets = {key: f"${{{name}}}" for key, name in SECRETS.items()}
@@ -80,59 +74,48 @@ def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     command = cluster.submit(
         table, "--target", target, *NETWORK, "--set", "neural.epochs=1", "--set", "trees.ntrees=20",
         "--set", "cluster.executors=2", "--set", "report.level=short", "--config", folder / "asked.toml",
+        "--also", "lightgbm", "--time-limit", "9m", "--repeats", "1", "--intervals", ".9",
     )  # fmt: skip
     environ = spark_environment() | {name: CANARY + name for name in SECRETS.values()}
     commands: set[str] = set()
-    doors: dict[int, tuple[int, bool]] = {}
     with started(command, folder / "out", folder, environ) as run:
-        events = EventReader(run.paths.lane(0).events("trees"))
         while run.process.poll() is None:
             commands |= {" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])}
-            if any(event.text == TRAINING for event in events.new()):
-                logs = (log for app in cluster.applications() - before for log in app.rglob("*-3-info.log"))
-                ports = [int(log.name.split("_")[2].partition("-")[0]) for log in logs]
-                doors = {port: (status_without_login(port, "/3/Cloud"), tls(port + 1)) for port in ports}
             time.sleep(0.5)
         assert run.wait(1) == 0, run.stdout + run.stderr
     executors = cluster.applications() - before
-    return Whole(run=run, table=table, cluster=cluster, executors=executors, commands=commands, doors=doors)
+    return Whole(run=run, table=table, cluster=cluster, executors=executors, commands=commands)
 
 
-def tls(port: int) -> bool:
-    """Whether a port answers the greeting of TLS with a record of TLS: a handshake, or a refusal."""
-    said = ssl.MemoryBIO()
-    greeting = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost")
-    with suppress(ssl.SSLWantReadError):
-        greeting.do_handshake()
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as node:
-        node.sendall(said.read())
-        return node.recv(2) in (b"\x16\x03", b"\x15\x03")
-    return False
-
-
-def test_a_node_of_h2o_asks_for_the_login_and_speaks_tls_with_others(whole: Whole) -> None:
-    assert list(whole.doors.values()) == [(401, True), (401, True)]
-
-
-def test_every_worker_held_an_h2o_node_with_rows_and_a_rank(whole: Whole) -> None:
+def test_every_worker_held_a_rank_of_the_trees_and_of_the_network(whole: Whole) -> None:
     plan = read_json(whole.run.paths.plan)
     assert plan["master"] == whole.cluster.url
     assert [lane["device_name"] for lane in plan["lanes"]] == [
         "executor 0 on 127.0.0.1", "executor 1 on 127.0.0.1",
     ]  # fmt: skip
-    places = [
-        re.search(r"^rank \d on \S+, in (\S+), GPUs none", file.read_text())
-        for file in whole.run.paths.trial("neural-s7").rank_logs.iterdir()
-    ]
-    # An executor works in a folder of its application in the worker's folder.
-    assert {Path(place.group(1)).parent for place in places if place} == whole.executors
+    for name in ("trees-s7", "neural-s7"):
+        places = [
+            re.search(r"^rank \d on \S+, in (\S+), GPUs none", file.read_text())
+            for file in whole.run.paths.trial(name).rank_logs.iterdir()
+        ]
+        # An executor works in a folder of its application in the worker's folder.
+        assert {Path(place.group(1)).parent for place in places if place} == whole.executors
     assert {folder.parents[1].name for folder in whole.executors} == {"worker-0", "worker-1"}
-    for executor in whole.executors:
-        logs = executor.rglob("h2ologs/*/*info*")
-        assert sum(log.read_text().count("Initial Booster created") for log in logs) == 1
-    models = {model["name"]: model["metrics"]["test"] for model in whole.run.metrics["models"]}
-    assert models["trees"]["roc_auc"] > 0.65 and models.keys() == {"trees", "neural", "blend"}
-    assert len(whole.run.metrics["comparison"]["pairs"]) == 3
+    trees = next(trial for trial in whole.run.metrics["trials"] if trial["model"] == "trees")
+    assert trees["engine"] == "xgboost" and trees["device_proof"]["num_ranks"] == 2
+
+
+def test_a_cluster_knows_further_models_a_time_limit_and_intervals(whole: Whole) -> None:
+    found = whole.run.metrics
+    models = {model["name"]: model["metrics"]["test"] for model in found["models"]}
+    assert models.keys() == {"trees", "neural", "lightgbm", "blend"}
+    assert min(models["trees"]["roc_auc"], models["lightgbm"]["roc_auc"]) > 0.65
+    plan = read_json(whole.run.paths.plan)
+    assert plan["reasons"]["lightgbm"] == "on one executor: lightgbm cannot be spread over several"
+    assert len(list(whole.run.paths.trial("lightgbm-s7").rank_logs.iterdir())) == 1
+    assert plan["time_limit"] == 540.0 and found["run"]["wall_s"] < 540
+    (asked,) = {model["intervals"]["asked"] for model in found["models"] if model.get("intervals")}
+    assert asked == 0.9
     kinds = [event.kind for event in EventReader(whole.run.paths.lane(0).events("trees")).new()]
     assert "alive" in kinds
 
@@ -166,26 +149,30 @@ def test_a_secret_is_in_no_file_log_event_page_or_command_line(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_the_trees_a_second_start_and_no_finished_trial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("branch", ["trees", "neural"])
+def test_a_killed_worker_costs_a_second_start_and_no_finished_trial(tmp_path: Path, branch: Branch) -> None:
     table = write_table("breast_cancer", tmp_path)
-    many_trees = ("--set", "trees.ntrees=6000", "--set", "trees.early_stopping_rounds=0")
+    lengths = {"trees": ("trees.ntrees=30000",), "neural": ("trees.ntrees=20", "neural.epochs=4000")}
+    more = ("trees.early_stopping_rounds=0", "neural.patience=0", "neural.checkpoint_minutes=1e-6")
+    settings = [part for one in (*lengths[branch], *more) for part in ("--set", one)]
     both = ("--set", "cluster.executors=2")  # on a busy machine the second comes late
     with standalone(tmp_path) as cluster:
-        command = cluster.submit(table, "--target", "target", *NETWORK, *many_trees, *both)
+        command = cluster.submit(table, "--target", "target", *NETWORK, *settings, *both)
         with started(command, tmp_path / "out", tmp_path, spark_environment()) as run:
-            neural = run.paths.trial("neural-s7").done
-            until(neural.exists, "the network is done", 400, run.process)
-            assert not run.paths.trial("trees-s7").done.exists()
-            neural_done = neural.stat().st_mtime
+            trees = run.paths.trial("trees-s7")
+            events = EventReader(run.paths.lane(0).events(branch))
+            until(
+                lambda: any(event.kind == "progress" for event in events.new()), "progress", 400, run.process
+            )
+            before = trees.done.stat().st_mtime if trees.done.exists() else None
+            assert (before is None) == (branch == "trees")
             cluster.kill_worker(0)
             assert run.wait(400) == 0, run.stdout + run.stderr
-    nodes = re.findall(r"cluster size: (\d)", run.paths.lane(0).log.read_text())
-    assert nodes == ["2", "1"]  # before and after
     assert {trial["status"] for trial in run.metrics["trials"]} == {"done"}
-    assert neural.stat().st_mtime == neural_done
+    assert before is None or trees.done.stat().st_mtime == before
     assert re.search(r"executor \d on 127.0.0.1 was lost, one of 2 executors; once more", run.stdout)
-    trees = next(model for model in run.metrics["models"] if model["name"] == "trees")
-    assert trees["metrics"]["test"]["roc_auc"] > 0.95
+    found = next(model for model in run.metrics["models"] if model["name"] == "trees")
+    assert found["metrics"]["test"]["roc_auc"] > 0.95
     assert len(run.metrics["comparison"]["pairs"]) == 3
 
 
@@ -213,7 +200,7 @@ def test_the_run_directory_is_that_of_any_run(whole: Whole) -> None:
         "run.toml", "run.schema.json", "plan.json", "env.json", "table", "pipeline", "lanes", "trials",
         "telemetry.csv", "metrics.json", "report",
     }  # fmt: skip
-    assert (whole.run.paths.trial("trees-s7").root / "model.zip").exists()
+    assert (whole.run.paths.trial("trees-s7").root / "model.ubj").exists()
 
 
 def test_nothing_of_it_is_left_and_nothing_listened_beyond_this_machine(whole: Whole) -> None:
@@ -280,7 +267,7 @@ def test_the_xgboost_engine_trains_one_model_over_the_executors(
     table = write_table(name, tmp_path)
     run = on(cluster, tmp_path, table, "--target", "target", *NETWORK, "--set", "trees.engine=xgboost")
     trees = next(trial for trial in run.metrics["trials"] if trial["model"] == "trees")
-    assert trees["device_proof"] == {"device": "cpu", "num_workers": 2}
+    assert trees["device_proof"]["num_ranks"] == 1  # few rows
     assert trees["metrics"]["test"][metric] > at_least
     assert (run.paths.trial(trees["name"]).root / "model.ubj").exists()
 

@@ -40,7 +40,6 @@ def main() -> None:
     ):
         from sparkgpu.h2o.cloud_frames import H2OTables
         from sparkgpu.h2o.engine import H2OXGBoost
-        from sparkgpu.h2o.jobs import Cloud
         from sparkgpu.h2o.mojo import MOJO, MojoModel
         from sparkgpu.h2o.parameters import level_order
 
@@ -59,7 +58,7 @@ def main() -> None:
             java = session._jvm
             engine = H2OXGBoost(Platform(java=java))
             if asked["parsed"]:
-                engine._tables = H2OTables(trial.run, schema, own, Cloud())
+                engine._tables = H2OTables(trial.run, schema)
             write_json(trial.paths.fit, engine.run(trial))
             assert engine._tables is not None
             frame = engine._tables.coded("train", asked["fold"], level_order(trial))

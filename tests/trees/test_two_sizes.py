@@ -57,7 +57,7 @@ def test_the_trees_that_the_validation_rows_prefer_are_the_trial_and_nothing_els
     stopped = planted.paths.trial("trees.1").root
     stopped.mkdir(parents=True)
     (stopped / "DONE").touch()
-    record = run_sizes(make_engine(exact_engine, Platform()), trial(planted, exact_engine))
+    record = run_sizes(make_engine(exact_engine, Platform()).run, trial(planted, exact_engine))
     assert record.notes[-1].startswith(f"grown in two sizes, and {note}")
     assert (record.trial, record.train_rows) == ("trees", len(planted.labels("train")))
     assert [folder.name for folder in planted.paths.trial("trees").root.parent.iterdir()] == ["trees"]
@@ -81,7 +81,7 @@ def test_without_losses_to_choose_by_the_first_training_is_the_trial(tmp_path: P
     pytest.importorskip("xgboost")
     asked = trial(noisy_sum(tmp_path), "xgboost")
     silent = Curveless(make_engine("xgboost", Platform()))
-    record = run_sizes(silent, asked)
+    record = run_sizes(silent.run, asked)
     assert (record.trial, silent.trained, record.notes) == ("trees", 1, ())
     assert asked.paths.predictions.is_file()
 
@@ -91,4 +91,4 @@ def test_one_size_and_a_search_are_one_training(tmp_path: Path, try_smaller: boo
     pytest.importorskip("xgboost")
     asked = trial(noisy_sum(tmp_path), "xgboost", try_smaller=try_smaller)
     asked = replace(asked, spec=asked.spec.model_copy(update={"settings": searched}))
-    assert run_sizes(make_engine("xgboost", Platform()), asked).notes == ()
+    assert run_sizes(make_engine("xgboost", Platform()).run, asked).notes == ()

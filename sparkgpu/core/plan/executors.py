@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig
+from sparkgpu.core.config.model_keys import AUTO_ENGINE, NeuralConfig, TreesConfig
 from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
@@ -42,6 +42,26 @@ class Executor(Record):
     @property
     def device(self) -> str:
         return f"cuda:{self.gpus[0]}" if self.gpus else "cpu"
+
+
+_CLOUD_ENGINE = "xgboost"
+
+
+def with_engine_of_cloud(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
+    """`config` with the engine that trains in place of "auto" where executors are a cloud, and the reason.
+
+    H2O stays the engine of every lane (benchmarks/results/2026-11-25-cluster-trees.md).
+    """
+    if config.trees.engine != "auto" or config.cluster.lanes != "cloud" or "trees" not in config.model_names:
+        return config, {}
+    if command := ENGINES.find(_CLOUD_ENGINE).missing:
+        return config, {
+            "engine": f"{AUTO_ENGINE}, since {_CLOUD_ENGINE} is not installed here; run `{command}` here and "
+            "on the executors"
+        }
+    trees = config.trees.model_copy(update={"engine": _CLOUD_ENGINE})
+    reason = f"{_CLOUD_ENGINE}, which is sooner and fails less often over executors than a cloud of H2O"
+    return config.model_copy(update={"trees": trees}), {"engine": reason}
 
 
 def make_cluster_plan(

@@ -35,8 +35,7 @@ def write_predictions(path: Path, predictions: Predictions, schema: TableSchema)
     names = _prediction_names(schema)
     parts: list[pa.Table] = []
     for code, (row_id_N, values) in enumerate(predictions.values()):
-        values_NC = np.asarray(values, dtype=np.float64).reshape(len(row_id_N), -1)
-        assert values_NC.shape[1] == len(names)
+        values_NC = np.asarray(values, dtype=np.float64).reshape(len(row_id_N), len(names))
         sorted_id_N = np.asarray(row_id_N, dtype=np.int64)
         if (sorted_id_N[1:] < sorted_id_N[:-1]).any():
             order_N = np.argsort(row_id_N, kind="stable")
