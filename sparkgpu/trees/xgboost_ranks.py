@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 from numpy.typing import NDArray
 from xgboost import collective
+from xgboost.core import XGBoostError
 from xgboost.tracker import RabitTracker
 
 from sparkgpu.trials.engine import Ranks
+
+_PATIENCE_S = 600
+"""So long a rank waits for another one, which reads its rows or stands still, before it fails."""
 
 Place = Mapping[str, str | int]
 """Where ranks find each other, in XGBoost's words."""
@@ -18,11 +22,14 @@ Place = Mapping[str, str | int]
 
 @contextmanager
 def meeting(host: str, count: int) -> Iterator[Place]:
-    """The place where `count` ranks meet, on this machine; it ends after them."""
+    """The place where `count` ranks meet, on this machine, within the block."""
     tracker = RabitTracker(n_workers=count, host_ip=host, sortby="task")
-    tracker.start()
-    yield tracker.worker_args()
-    tracker.free()  # not after a failure: it would wait for lost ranks
+    try:
+        tracker.start()
+        yield tracker.worker_args()
+    finally:
+        with suppress(XGBoostError):  # it complains of lost ranks, which others report
+            tracker.free()
 
 
 class XGBoostRanks(Ranks):
@@ -41,5 +48,5 @@ class XGBoostRanks(Ranks):
 @contextmanager
 def joined(place: Place, rank: int) -> Iterator[XGBoostRanks]:
     """Make this process the rank of that number until the block ends, for which all of them wait."""
-    with collective.CommunicatorContext(**place, dmlc_task_id=f"{rank:08d}"):
+    with collective.CommunicatorContext(**place, dmlc_task_id=f"{rank:08d}", dmlc_timeout=_PATIENCE_S):
         yield XGBoostRanks()

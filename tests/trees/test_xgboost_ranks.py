@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 from planted_trees import COLORS, Table, outcome, planned, table, waves
 
 from sparkgpu.core.errors import TrialError
+from sparkgpu.core.rundir.events import EventReader
+from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.neural.launchers.gang import train_in_attempts
 from sparkgpu.trees.xgboost_ranks import meeting
 from sparkgpu.trials.engine import Platform, make_engine
@@ -29,24 +32,30 @@ FINE: dict[str, Any] = {
 
 
 def by_ranks(
-    planted: Table, folder: Path, ranks: int = 2, until: float | None = None, **settings: Any
-) -> Any:
-    """The record of a trial whose ranks an executor would run, and their first attempt's exit codes."""
+    planted: Table,
+    folder: Path,
+    until: float | None = None,
+    meanwhile: Callable[[list[subprocess.Popen[bytes]]], None] = lambda ranks: None,
+    **settings: Any,
+) -> FitRecord:
+    """The record of a trial of two ranks, as executors run them; `meanwhile` is called in each attempt."""
     trial = replace(planned(planted, "trees-s7", "xgboost", **{**FINE, **settings}), until=until)
     (folder / "scratch").mkdir(parents=True)
 
     def attempt(place: Path) -> None:
-        with suppress(RuntimeError), meeting("127.0.0.1", ranks) as where:
+        with suppress(RuntimeError), meeting("127.0.0.1", 2) as where:
             arguments = [
                 sys.executable, "-m", "sparkgpu.lanes.cluster.engine_rank", "--parent", str(os.getpid()),
                 "--run-dir", str(planted.paths.root), "--attempt", str(place), "--place", json.dumps(where),
             ]  # fmt: skip
-            processes = [subprocess.Popen([*arguments, "--rank", str(rank)]) for rank in range(ranks)]
-            if any(process.wait() for process in processes):
+            ranks = [subprocess.Popen([*arguments, "--rank", str(rank)]) for rank in range(2)]
+            meanwhile(ranks)
+            ended = [process.wait() for process in ranks]
+            if any(ended):
                 raise RuntimeError
 
     return train_in_attempts(
-        trial, folder / "gang", attempt, num_ranks=ranks, most_restarts=0, where="two processes"
+        trial, folder / "gang", attempt, num_ranks=2, most_restarts=1, where="two processes"
     )
 
 
@@ -98,3 +107,21 @@ def test_what_one_rank_refuses_ends_the_trial_with_that_reason(tmp_path: Path) -
     planted = waves(tmp_path / "run", numbers=True)
     with pytest.raises(TrialError, match='"exact" grows trees in one process'):
         by_ranks(planted, tmp_path, tree_method="exact")
+
+
+def test_a_killed_rank_is_named_and_all_begin_again(tmp_path: Path) -> None:
+    planted = waves(tmp_path / "run", numbers=True)
+    events = EventReader(planted.paths.lane(0).events("trees"))
+    killed = []
+
+    def kill_one(ranks: list[subprocess.Popen[bytes]]) -> None:
+        while not killed:
+            if any(event.kind == "progress" for event in events.new()):
+                ranks[1].kill()
+                killed.append(1)
+            time.sleep(0.01)
+
+    record = by_ranks(planted, tmp_path, meanwhile=kill_one, ntrees=2_000, early_stopping_rounds=0)
+    (note,) = record.notes
+    assert note.startswith("started again from the first tree: rank 1 of 2 was killed (out of memory?)")
+    assert record.best_iteration > 0
