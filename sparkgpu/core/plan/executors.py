@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import AUTO_ENGINE, NeuralConfig, TreesConfig
+from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig, auto_engine
 from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
@@ -56,11 +56,11 @@ def with_engine_of_cloud(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
         return config, {}
     if command := ENGINES.find(_CLOUD_ENGINE).missing:
         return config, {
-            "engine": f"{AUTO_ENGINE}, since {_CLOUD_ENGINE} is not installed here; run `{command}` here and "
-            "on the executors"
+            "engine": f"{auto_engine()}, since {_CLOUD_ENGINE} is not installed; run `{command}` here and on "
+            "the executors"
         }
     trees = config.trees.model_copy(update={"engine": _CLOUD_ENGINE})
-    reason = f"{_CLOUD_ENGINE}, which is sooner and fails less often over executors than a cloud of H2O"
+    reason = f"{_CLOUD_ENGINE}, whose ranks train one model over the executors"
     return config.model_copy(update={"trees": trees}), {"engine": reason}
 
 
