@@ -58,7 +58,7 @@ _Values = tuple[NDArray[np.int64], NDArray[np.float64]]
 class H2OXGBoost:
     """An engine (`sparkgpu.trials.engine.Engine`) inside the H2O to which this process is connected.
 
-    On a cluster a training that stands still ends, and all later trials fail at once.
+    On a cluster a training that stalls ends, and all later trials fail at once.
     """
 
     def __init__(self, platform: Platform) -> None:

@@ -1,4 +1,4 @@
-"""Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it stands still.
+"""Follows a job inside H2O: its progress, why it failed and, in a cloud, whether it stalls.
 
 H2O 3.46 waits forever, and logs nothing, if XGBoost's set-up fails on one of several nodes.
 """
@@ -25,7 +25,7 @@ _ON_NODE = re.compile(r"DistributedException from (?:[^/\s]*/)?([^\s:]+:\d+)")
 
 
 class StalledError(TrialError):
-    """H2O stands still; its cloud is useless for further trials."""
+    """H2O stalls; its cloud is useless for further trials."""
 
 
 class H2OJob:

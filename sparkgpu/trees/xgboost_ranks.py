@@ -14,7 +14,7 @@ from xgboost.tracker import RabitTracker
 from sparkgpu.trials.engine import Ranks
 
 _PATIENCE_S = 600
-"""So long a rank waits for another one, which reads its rows or stands still, before it fails."""
+"""So long a rank waits for another one, which reads its rows or stalls, before it fails."""
 
 Place = Mapping[str, str | int]
 """Where ranks find each other, in XGBoost's words."""

@@ -1,4 +1,4 @@
-"""An H2O job that stands still in a cloud ends, and the cause of a failed one is found."""
+"""An H2O job that stalls in a cloud ends, and the cause of a failed one is found."""
 
 from __future__ import annotations
 
