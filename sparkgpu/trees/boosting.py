@@ -207,7 +207,7 @@ def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
 
 
 def _gathered(predictions: Predictions, trial: TreesTrial, ranks: Ranks) -> Predictions:
-    """Those of all ranks in the order of row ids, through files that the first one reads."""
+    """Those of all ranks, through files that the first one reads."""
     if ranks.count == 1:
         return predictions
     files = [trial.scratch / f"predictions-{rank}.parquet" for rank in range(ranks.count)]
@@ -216,13 +216,11 @@ def _gathered(predictions: Predictions, trial: TreesTrial, ranks: Ranks) -> Pred
     if ranks.rank:
         return predictions
     parts = [read_predictions(file, trial.schema) for file in files]
-    found: dict[SplitName, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
-    for split in predictions:
-        own = [part[split] for part in parts if split in part]
-        row_id_N = np.concatenate([ids for ids, _ in own])
-        order_N = np.argsort(row_id_N)
-        found[split] = row_id_N[order_N], np.concatenate([values for _, values in own])[order_N]
-    return found
+    found = {split: [part[split] for part in parts if split in part] for split in predictions}
+    return {
+        split: (np.concatenate([ids for ids, _ in own]), np.concatenate([values for _, values in own]))
+        for split, own in found.items()
+    }
 
 
 def _weights(rows: Rows, distribution: str, ranks: Ranks) -> NDArray[np.float32] | None:
