@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FittedModel", "RunResult", "__version__", "compare", "load", "read_run", "refit", "run"]
+__all__ = [
+    "FittedModel",
+    "RunResult",
+    "TargetsResult",
+    "__version__",
+    "compare",
+    "load",
+    "read_run",
+    "refit",
+    "run",
+]
 
 if TYPE_CHECKING:
     from sparkgpu.api import refit, run
     from sparkgpu.predict.fitted import FittedModel, load
     from sparkgpu.present.frames import compare
-    from sparkgpu.present.run_result import RunResult, read_run
+    from sparkgpu.present.run_result import RunResult, TargetsResult, read_run
 
 
 def __getattr__(name: str) -> Any:
@@ -24,7 +34,7 @@ def __getattr__(name: str) -> Any:
         from sparkgpu.present import frames
 
         return frames.compare
-    if name in ("read_run", "RunResult"):
+    if name in ("read_run", "RunResult", "TargetsResult"):
         from sparkgpu.present import run_result
 
         return getattr(run_result, name)

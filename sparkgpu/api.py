@@ -17,7 +17,7 @@ from sparkgpu.core.errors import ConfigError, DataError
 from sparkgpu.core.host.interpreter import complete_environment
 from sparkgpu.core.table.source import TABLE_PREFIX
 from sparkgpu.core.words import listed
-from sparkgpu.present.run_result import RunResult
+from sparkgpu.present.run_result import RunResult, TargetsResult, read_run
 from sparkgpu.present.terminal.display import open_display
 from sparkgpu.runs import run as orchestrate
 from sparkgpu.runs.folder import resumed_config
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def run(
     data: Data = None,
     *,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     task: Literal["auto", "binary", "multiclass", "regression"] | None = None,
     gpus: Literal["all"] | Sequence[int | str] | None = None,
     cpu_lanes: int | None = None,
@@ -60,11 +60,12 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     quiet: bool = False,
-) -> RunResult:
+) -> RunResult | Any:
     """Train trees and a network on `data` side by side, and compare them; the same run as ``sparkgpu run``.
 
     `data` is a path (or ``table:NAME``), a Spark DataFrame, or a pandas, polars, pyarrow or other frame that
     exports Arrow; None is the built-in demo. `valid` and `test` are your own rows, in any of these forms.
+    Of several targets, such as ``["price", "sold"]``, the result is a `TargetsResult` with one for each.
     `also` names further models for the same rows, such as ``["lightgbm", "realmlp"]``, `time_limit` is the
     time for the whole run (``"10m"``, or seconds), `search` the number of settings to try for each model.
     With `intervals` (0.9) predictions have intervals or sets of classes that hold the truth in that share. By
@@ -108,6 +109,12 @@ def run(
             outcome = orchestrate.run(
                 resolved, display, out=folder, title=_title(data, source), resume=resume
             )
+    if outcome.targets:
+        each = {
+            found.results.data.target: found
+            for found in map(read_run, (own.root for own in outcome.targets.values()))
+        }
+        return TargetsResult(path=outcome.paths.root, exit_code=outcome.exit_code, targets=each)
     assert outcome.results is not None
     return RunResult(path=outcome.paths.root, exit_code=outcome.exit_code, results=outcome.results)
 

@@ -42,8 +42,8 @@ def predict(
 ) -> None:
     """Predict the rows of a table with a model of a finished run."""
     from sparkgpu.core.table.source import find_source
-    from sparkgpu.predict.apply import predict_source
-    from sparkgpu.predict.fitted import load
+    from sparkgpu.predict.apply import predict_targets
+    from sparkgpu.predict.fitted import FittedModel, load
     from sparkgpu.predict.output import check_output
     from sparkgpu.present.terminal.commands import counting, predicted_json, show_predicted
 
@@ -51,10 +51,13 @@ def predict(
     find_source(source)
     with counting(quiet) as progress:
         fitted = load(run_dir, model)
-        outcome = predict_source(fitted, source, out, keep_columns=keep_columns, progress=progress)
-    show_predicted(fitted, outcome, out, quiet=quiet or as_json)
+        models = [fitted] if isinstance(fitted, FittedModel) else [*fitted.models.values()]
+        outcomes = predict_targets(models, source, out, keep_columns=keep_columns, progress=progress)
+    for one, outcome in zip(models, outcomes, strict=True):
+        show_predicted(one, outcome, out, quiet=quiet or as_json)
     if as_json:
-        typer.echo(predicted_json(fitted, outcome, out))
+        found = [predicted_json(one, outcome, out) for one, outcome in zip(models, outcomes, strict=True)]
+        typer.echo(found[0] if len(found) == 1 else f"[{', '.join(found)}]")
 
 
 def explain(
@@ -86,7 +89,7 @@ def explain(
     """Say what each column added to the predictions of a table's rows."""
     from sparkgpu.core.table.source import find_source
     from sparkgpu.predict.explain.file import explain_source
-    from sparkgpu.predict.fitted import load
+    from sparkgpu.predict.fitted import FittedModel
     from sparkgpu.predict.output import check_output
     from sparkgpu.present.terminal.commands import counting, predicted_json, show_predicted
 
@@ -95,7 +98,7 @@ def explain(
         check_output(picture, "--picture", (".png",))
     find_source(source)
     with counting(quiet) as progress:
-        fitted = load(run_dir, model)
+        fitted = FittedModel(run_dir, model)
         found, line, values = explain_source(
             fitted, source, out, rows=rows, row=row, samples=samples, progress=progress
         )

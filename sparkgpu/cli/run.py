@@ -17,7 +17,6 @@ from sparkgpu.core.config.command_options import (
     CpuLanes,
     Gpus,
     Preset,
-    Target,
     Task,
 )  # fmt: skip
 from sparkgpu.core.errors import ConfigError
@@ -31,7 +30,9 @@ def run(
             "Without it, the built-in demo runs on real data."
         ),
     ] = None,
-    target: Target = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="The column to predict, or several: price,sold.")
+    ] = None,
     task: Task = None,
     gpus: Gpus = None,
     cpu_lanes: CpuLanes = None,
@@ -116,10 +117,9 @@ def run(
 
         check_mlflow(mlflow)
     options = keyed(
-        source=source, valid=valid, test=test,
-        target=target, task=task, gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats,
-        strategy=strategy, preset=preset, also=also or None, time_limit=time_limit,
-        search=search, metric=metric, intervals=intervals, groups=groups or None,
+        source=source, valid=valid, test=test, target=target.split(",") if target else None, task=task,
+        gpus=gpus, cpu_lanes=cpu_lanes, repeats=repeats, strategy=strategy, preset=preset, also=also or None,
+        time_limit=time_limit, search=search, metric=metric, intervals=intervals, groups=groups or None,
     )  # fmt: skip
     if resume:
         if config is not None:
@@ -143,7 +143,9 @@ def run(
     if as_json and dry_run:
         typer.echo(outcome.plan.model_dump_json(indent=2))
     elif as_json:
-        typer.echo(outcome.paths.metrics.read_text(encoding="utf-8"), nl=False)
-    if mlflow is not None and outcome.results is not None:
-        typer.echo(f"mlflow  {log_run(outcome.paths.root, mlflow)} at {mlflow}", err=as_json)
+        found = outcome.paths.targets_index if outcome.targets else outcome.paths.metrics
+        typer.echo(found.read_text(encoding="utf-8"), nl=False)
+    if mlflow is not None and not dry_run:
+        for paths in outcome.targets.values() or (outcome.paths,):
+            typer.echo(f"mlflow  {log_run(paths.root, mlflow)} at {mlflow}", err=as_json)
     raise typer.Exit(outcome.exit_code)

@@ -91,6 +91,8 @@ class H2OXGBoost:
         fold = trial.spec.fold
         with events.phase("handing the table to H2O", trial.name):
             tables = self._tables = self._tables or self._tables_of(trial)
+            if isinstance(tables, LocalTables):
+                tables.use(trial.run, trial.schema)
             order, unit = level_order(trial), unit_of(trial)
             train, valid = (tables.coded(split, fold, order, unit) for split in ("train", "valid"))
             one_node = tables.why_one_node(train, valid) if isinstance(tables, H2OTables) else None

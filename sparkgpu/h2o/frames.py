@@ -56,6 +56,10 @@ class LocalTables:
         self._made = 0
         self._kept: dict[str, tuple[object, H2OFrame, Path]] = {}
 
+    def use(self, paths: RunPaths, schema: TableSchema) -> None:
+        """From now on, give the rows of this table: each of several targets has its own."""
+        self._paths, self._schema = paths, schema
+
     def coded(
         self, split: SplitName, fold: int | None, order: Mapping[str, Sequence[int]], unit: float = 1.0
     ) -> H2OFrame:
@@ -64,7 +68,7 @@ class LocalTables:
         The features in `order` are numbers: the positions of their level codes in it, from 0 on. A level that
         is not there is missing. Other categorical features are categories. Labels are in `unit`.
         """
-        asked = (None if split == "test" else fold, tuple(order.items()), unit)
+        asked = (self._paths, None if split == "test" else fold, tuple(order.items()), unit)
         if split in self._kept:
             kept, frame, file = self._kept[split]
             if kept == asked:

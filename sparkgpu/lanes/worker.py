@@ -13,6 +13,8 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from sparkgpu.core.config.registry.engines import ENGINES, Branch
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.cuda_packages import xgboost_with_cuda
 from sparkgpu.core.host.interpreter import importing
+from sparkgpu.core.plan.defaults import Resolved
 from sparkgpu.core.plan.plan import LanePlan, Plan, prepares_table
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.plan.trials import TrialSpec
@@ -46,6 +49,15 @@ if TYPE_CHECKING:
 _WAIT_S = 0.05
 _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re.IGNORECASE)
 """In what XGBoost says if a GPU's memory does not suffice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """The table of a trial, and the parameters that follow from it."""
+
+    paths: RunPaths
+    schema: TableSchema
+    resolved: Resolved
 
 
 class Work:
@@ -163,7 +175,16 @@ class Work:
             ):  # one that is not there fails its own trials, below
                 engines[name] = make_engine(name, platform)
         schema = self._wait_for_table()
-        resolved = self.plan.resolved(self.config, TableSize.of(schema))
+
+        @cache
+        def table_of(target: str | None) -> _Table:
+            paths = self.paths if target is None else self.paths.target(target)
+            own = read_schema(paths)
+            size = TableSize.of(own)
+            if own.targets:  # defaults for all together are those for the first
+                first = TableSize.of(read_schema(paths.target(own.targets[0])))
+                size = replace(first, train_rows=size.train_rows)
+            return _Table(paths=paths, schema=own, resolved=self.plan.resolved(self.config, size))
 
         def train(
             spec: TrialSpec,
@@ -178,16 +199,17 @@ class Work:
                 engines[spec.engine] = make_engine(spec.engine, platform)
             if self.branch == "neural" and self.lane.in_turn:
                 wait_for_trees(self.paths, spec.gang, self.events)
+            table = table_of(spec.target)
             trial: Trial[Any] = Trial(
                 spec=spec,
                 parameters=parameters,
-                schema=schema,
-                run=self.paths,
+                schema=table.schema,
+                run=table.paths,
                 lane=self.lane,
                 events=self.events,
                 scratch=self.scratch,
                 cores_are_free=self._other_branch_ended,
-                beside_bytes=self.plan.bytes_of_trees(spec, resolved, schema),
+                beside_bytes=self.plan.bytes_of_trees(spec, table.resolved, table.schema),
                 may_wait=self.plan.master is None,
                 until=until,
                 watch=watch,
@@ -195,11 +217,13 @@ class Work:
             record = self._run_with_room(engines[spec.engine], trial)
             return record.model_copy(update={"notes": (*note, *record.notes)}) if note else record
 
-        ends = self.plan.training_ends(schema)
-        timed = TimedTrials(self.trials, self.paths, schema, resolved, ends, train)
+        timed = TimedTrials(
+            self.trials, self.paths, schema, lambda spec: table_of(spec.target).resolved.of_trial(spec),
+            self.plan.training_ends(schema), train,
+        )  # fmt: skip
         are_done = run_trials(
             self.plan, self.trials, self.paths, self.events, timed.run, timed.fits,
-            calibrates=self.config.calibrates(schema.task),
+            calibrates=self.config.calibrates,
         )  # fmt: skip
         return 0 if are_done else 5
 

@@ -159,11 +159,12 @@ class _Shadow:
         self._model(raw_BF, codes_BK)
 
     def _rows(self, rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-        regression = self._model.objective.task == "regression"
+        objective = self._model.objective
+        regression = objective.task == "regression"
         return (
             torch.zeros(rows, columns),
             torch.zeros(rows, self._num_codes, dtype=torch.int32),
-            torch.zeros(rows, dtype=torch.float32 if regression else torch.int64),
+            torch.zeros((rows, *objective.target_shape), dtype=torch.float32 if regression else torch.int64),
         )
 
 

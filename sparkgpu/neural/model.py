@@ -55,7 +55,7 @@ class TabularModel(nn.Module):
         self.transform = transform
         self.net = net
         self.objective = objective
-        self._chunk_rows = chunk_rows
+        self.chunk_rows = chunk_rows
 
     def forward(self, raw_BF: Tensor, codes_BK: Tensor) -> Tensor:
         return self.objective.predict(self.net(self.transform(raw_BF), codes_BK))
@@ -65,7 +65,7 @@ class TabularModel(nn.Module):
         if self.training:
             self.eval()
         device = self.transform.knots_FQ.device
-        size, count = self._chunk_rows or eval_rows(device), len(rows.row_id_N)
+        size, count = self.chunk_rows or eval_rows(device), len(rows.row_id_N)
 
         def predicted(part: slice) -> Tensor:
             return self(*raw_tensors(rows.part(part), device)).cpu()  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.core.table.source import Source, find_source
 from sparkgpu.core.words import counted
 from sparkgpu.predict.fitted import FittedModel
-from sparkgpu.predict.output import PredictionFile, check_output
+from sparkgpu.predict.output import PredictionFile, check_output, of_target
 from sparkgpu.predict.readers import reader_of, refusing_unreadable
 from sparkgpu.prepare.column_values import as_float64, numbers
 from sparkgpu.prepare.encoding import Encoder, labels
@@ -155,37 +155,61 @@ def predict_source(
     Raises `ConfigError` if `out` cannot be written, and `DataError` if the source cannot be read, or if it
     lacks a column that the model needs.
     """
+    (outcome,) = predict_targets([model], source, out, keep_columns=keep_columns, progress=progress)
+    return outcome
+
+
+def predict_targets(
+    models: Sequence[FittedModel],
+    source: str,
+    out: Path,
+    *,
+    keep_columns: bool = False,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> list[Outcome]:
+    """As `predict_source`, by a model of each target of one run, whose features are the same.
+
+    The columns of several have the target's name before theirs.
+    """
     check_output(out)
-    found = find_source(source, model.schema.dialect)
-    schema, encoder = model.schema, model.encoder()
-    own = [schema.target, *([schema.weight] if schema.weight else [])]
+    schema, encoder = models[0].schema, models[0].encoder()
+    found = find_source(source, schema.dialect)
+    own = [*(model.target for model in models), *([schema.weight] if schema.weight else [])]
     columns = None if keep_columns else list(dict.fromkeys([*encoder.columns, *own]))
-    rows, scored, start = 0, None, time.perf_counter()
+    rows, start = 0, time.perf_counter()
+    scored: dict[str, _Scored] = {}
     with refusing_unreadable(found), PredictionFile(out) as file:
         for batch in checked_batches(found, encoder, columns):
             names = batch.schema.names
             if rows == 0:
                 weight = schema.weight if schema.weight in names else None
-                scored = _Scored(model=model, weight=weight) if schema.target in names else None
-            values = model.values(batch, encoder)
-            if scored is not None:
-                scored.add(batch, values)
-            file.write(model.columns(values), batch if keep_columns else None)
+                known = (model for model in models if model.target in names)
+                scored = {model.target: _Scored(model=model, weight=weight) for model in known}
+            encoded, added = encoder.rows(batch), {}
+            for model in models:
+                values = model.of_rows(encoded)
+                if model.target in scored:
+                    scored[model.target].add(batch, values)
+                for name, column in model.columns(values).items():
+                    added[name if len(models) == 1 else of_target(model.target, name)] = column
+            file.write(added, batch if keep_columns else None)
             rows += batch.num_rows
             progress(rows)
     seconds = time.perf_counter() - start
-    return Outcome(
-        rows=rows,
-        seconds=seconds,
-        notes=(
-            *model.notes,
-            *found.notes,
-            *encoder.findings.sentences(),
-            *(scored.notes() if scored is not None else ()),
-            *_trained_on(schema, found, rows),
-        ),
-        score=scored.score() if scored is not None else None,
-    )
+    of_rows = (*found.notes, *encoder.findings.sentences()), _trained_on(schema, found, rows)
+    outcomes = []
+    for model in models:
+        one = scored.get(model.target)
+        before, after = of_rows if model is models[0] else ((), ())  # said once
+        outcomes.append(
+            Outcome(
+                rows=rows,
+                seconds=seconds,
+                notes=(*model.notes, *before, *(one.notes() if one is not None else ()), *after),
+                score=one.score() if one is not None else None,
+            )
+        )
+    return outcomes
 
 
 def checked_batches(

@@ -176,7 +176,7 @@ class FittedModel:
         """Explains encoded rows."""
         columns = self._encoder.columns
         if self.is_sampled:
-            return sampling(RunPaths(root=self.run_dir), self.schema, columns, self._of_rows, samples)
+            return sampling(RunPaths(root=self.run_dir), self.schema, columns, self.of_rows, samples)
         return partial(exact, self.schema, columns, self._models)
 
     @property
@@ -233,9 +233,10 @@ class FittedModel:
 
     def values(self, batch: pa.RecordBatch, encoder: Encoder) -> NDArray[np.float64]:
         """Values (N,), or probabilities (N, C), of the rows of one batch."""
-        return self._of_rows(encoder.rows(batch))
+        return self.of_rows(encoder.rows(batch))
 
-    def _of_rows(self, rows: Rows) -> NDArray[np.float64]:
+    def of_rows(self, rows: Rows) -> NDArray[np.float64]:
+        """Values (N,), or probabilities (N, C), of encoded rows."""
         if not len(rows.row_id_N):
             return np.empty((0, len(self.schema.classes)) if self.schema.classes else 0)
         total: NDArray[np.float64] = np.zeros(())
@@ -276,11 +277,12 @@ def _predicted(run_dir: str, model: str, batches: Iterable[pa.RecordBatch]) -> I
         yield pa.RecordBatch.from_arrays([*batch.columns, *added.values()], names=names)
 
 
-def load(run_dir: str | Path, model: str = BEST) -> FittedModel:
+def load(run_dir: str | Path, model: str = BEST) -> FittedModel | Any:
     """A model of the finished run in `run_dir`, ready to predict; see `FittedModel`.
 
     `model` is ``"best"`` (the leader on the validation rows), ``"trees"``, ``"neural"``, ``"blend"``, or the
-    name of a trial.
+    name of a trial. Of a run with several targets it is one of each, as a
+    `sparkgpu.predict.several.FittedTargets`.
 
         >>> model = sparkgpu.load("reports/wine", "blend")
         >>> model.classes_
@@ -291,4 +293,8 @@ def load(run_dir: str | Path, model: str = BEST) -> FittedModel:
         Traceback (most recent call last):
         sparkgpu.core.errors.ConfigError: .../reports/elsewhere...
     """
-    return FittedModel(run_dir, model)
+    if not RunPaths(root=Path(run_dir).expanduser()).targets_index.is_file():
+        return FittedModel(run_dir, model)
+    from sparkgpu.predict.several import FittedTargets
+
+    return FittedTargets(run_dir, model)

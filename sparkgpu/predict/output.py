@@ -53,6 +53,11 @@ def prediction_columns(schema: TableSchema, sure: Conformal | None = None) -> tu
     return (PREDICTION, *(f"probability_{name}" for name in schema.classes), *added)
 
 
+def of_target(target: str, column: str) -> str:
+    """The name of a column of the predictions for one of several targets."""
+    return f"{target}_{column}"
+
+
 def predictions(
     schema: TableSchema, values: NDArray[np.float64], decide: Decide, sure: Conformal | None = None
 ) -> dict[str, pa.Array]:

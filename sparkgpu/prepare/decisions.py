@@ -51,18 +51,21 @@ _UNREAD: tuple[tuple[Callable[[list[str]], bool], str, tuple[str, ...], str, str
 """How people write numbers and dates; in some formats of tables a key reads them, in others nothing does."""
 
 
-def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> str:
-    """The target, after every column that the configuration names was found; `types` are Spark's.
+def checked_targets(source: str, types: Mapping[str, str], config: RunConfig) -> tuple[str, ...]:
+    """The targets, after every column that the configuration names was found; `types` are Spark's.
 
     Raises `DataError`, with the nearest name if there is no such column.
     """
     data, split, rules = config.data, config.split, config.rules
-    if data.target is None:
+    if not data.targets:
         raise DataError(f"no target is named. Choose the column to predict with --target: {listed(types)}.")
-    named = [
-        ("target", data.target),
+    special = [
+        *(("target", name) for name in data.targets),
         ("data.weight", data.weight),
         ("split.column", split.column),
+    ]
+    named = [
+        *special,
         *(("data.ignore", name) for name in data.ignore),
         *((f"data.roles ({role})", name) for name, role in data.roles.items()),
         *(("rules.monotone", name) for name in rules.monotone),
@@ -79,13 +82,13 @@ def checked_target(source: str, types: Mapping[str, str], config: RunConfig) -> 
         _check_role(name, types[name], role)
     uses = {"data.weight": data.weight, "split.column": split.column if split.kind != "time" else None}
     for key, name in uses.items():
-        if name == data.target:
+        if name in data.targets:
             raise DataError(f"{key} {name!r} is the target. Choose another column, or another target.")
     for name in rules.without:
-        if use := next((key for key, used in named[:3] if used == name), None):
+        if use := next((key for key, used in special if used == name), None):
             raise DataError(f"rules.without {name!r}: it is the {use}. Leave it out of rules.without.")
     refuse_reserved(source, types)
-    return data.target
+    return data.targets
 
 
 def _check_role(name: str, kind: str, role: Role) -> None:
@@ -120,7 +123,7 @@ def roles_of(
     statistics: Mapping[str, ColumnStatistics], config: RunConfig
 ) -> tuple[list[ColumnRole], list[DroppedColumn]]:
     """The roles of the columns in use, and the columns left out. Raises `DataError` if none is in use."""
-    special = {config.data.target, config.data.weight}
+    special = {*config.data.targets, config.data.weight}
     if config.split.kind in ("group", "column"):
         special.add(config.split.column)
     candidates = [column for name, column in statistics.items() if name not in special]
@@ -153,7 +156,7 @@ def notes_on(
     config: DataConfig,
     *,
     statistics: Mapping[str, ColumnStatistics],
-    target: Target,
+    targets: Sequence[Target],
     roles: Sequence[ColumnRole],
     dropped: Sequence[DroppedColumn],
     features: Sequence[Feature],
@@ -170,8 +173,8 @@ def notes_on(
             notes.append(f"{column.too_large:,} values beyond 3.4e38 in {column.name!r} count as missing")
     for held in ("numbers", "timestamps"):
         names = [role.column for role in roles if not role.asked and statistics[role.column].held == held]
-        if held == "numbers" and statistics[target.column].held == held:
-            names.append(target.column)
+        if held == "numbers":
+            names += [target.column for target in targets if statistics[target.column].held == held]
         if names:
             are = "is text that holds" if len(names) == 1 else "are texts that hold"
             read = "is read" if len(names) == 1 else "are read"
@@ -199,12 +202,13 @@ def notes_on(
             f"read as numbers; {_as_role(codes[0], 'categorical')} makes {it} a category"
         )
     notes += unread.values()
-    of_class = zip(target.classes, target.class_rows, strict=True)
-    if few := [f"{name} ({rows})" for name, rows in of_class if rows < _FEW_OF_CLASS]:
-        notes.append(
-            f"classes with fewer than {_FEW_OF_CLASS} rows, which no model can learn well: {listed(few)}"
-        )
-    if config.class_weights == "balanced" and not target.classes:
+    for target in targets:
+        of_class = zip(target.classes, target.class_rows, strict=True)
+        if few := [f"{name} ({rows})" for name, rows in of_class if rows < _FEW_OF_CLASS]:
+            notes.append(
+                f"classes with fewer than {_FEW_OF_CLASS} rows, which no model can learn well: {listed(few)}"
+            )
+    if config.class_weights == "balanced" and not any(target.classes for target in targets):
         notes.append("class_weights = balanced has no meaning for a regression and was not applied")
     most = config.max_categories
     for feature in features:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,7 +152,7 @@ class TextFindings:
 class ColumnFindings:
     """The figures of one column.
 
-    `counts` are the rows of each value, for the target only, and for slightly more than `MANY_CLASSES`.
+    `counts` are the rows of each value, for targets only, and for slightly more than `MANY_CLASSES`.
     """
 
     type: pa.DataType
@@ -237,13 +237,17 @@ class Findings:
 
 
 def look(
-    batches: Iterable[pa.RecordBatch], *, schema: pa.Schema, target: str, roles: Mapping[str, Role]
+    batches: Iterable[pa.RecordBatch],
+    *,
+    schema: pa.Schema,
+    targets: Collection[str],
+    roles: Mapping[str, Role],
 ) -> Findings:
     """The kernel: what batches of rows with the columns of `schema` show."""
     found = Findings(
         columns={
             column.name: ColumnFindings(
-                type=column.type, is_target=column.name == target, asked=roles.get(column.name)
+                type=column.type, is_target=column.name in targets, asked=roles.get(column.name)
             )
             for column in schema
         }

@@ -9,9 +9,8 @@ temporary name and renamed as a whole, so ``table/schema.json`` appears only whe
 from __future__ import annotations
 
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,20 +19,19 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.values import Role
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.rundir.events import EventWriter
-from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import HeldOut, TableSchema
 from sparkgpu.core.table.source import TEXT_FORMATS, Source
+from sparkgpu.core.words import listed
 from sparkgpu.prepare.decisions import (
     check_features,
     check_split_column,
-    check_splits,
-    checked_target,
+    checked_targets,
     notes_on,
     roles_of,
 )
 from sparkgpu.prepare.features import count_levels, features_of, useful_roles
-from sparkgpu.prepare.file_columns import changed, file_states, files_of
+from sparkgpu.prepare.file_columns import file_states, files_of
 from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.pipeline import pipeline_model, vector_name
@@ -43,15 +41,17 @@ from sparkgpu.prepare.spark_source import open_all
 from sparkgpu.prepare.split import SPLITS, SplitRule, fitted_rule, look_at_split
 from sparkgpu.prepare.table_rows import (
     RowWriter,
+    cleared,
+    completed,
     with_mean_columns,
     write_assembled,
     write_encoded,
 )
 from sparkgpu.prepare.target import (
     Target,
+    Targets,
     check_distributions,
     check_weight_type,
-    check_weights,
     class_weights,
     find_target,
 )
@@ -75,22 +75,26 @@ def find_out(
     """
     types, data, name = rows.types, config.data, source.name
     with events.phase("reading the source"):
-        target_name = checked_target(name, types, config)
+        names = checked_targets(name, types, config)
         asked: dict[str, Role] = dict(data.roles)
         if data.task == "regression":  # the user's task decides what the target's texts are
-            asked[target_name] = "numeric"
-        found = merged(rows.map(partial(look, schema=rows.schema, target=target_name, roles=asked), types))
+            asked |= dict.fromkeys(names, "numeric")
+        found = merged(rows.map(partial(look, schema=rows.schema, targets=names, roles=asked), types))
         if found.rows == 0:
             raise no_rows(name)
         statistics = found.statistics(types)
-        target = find_target(statistics[target_name], data.task)
-        if config.metric is not None:
-            check_asked(config.metric, target.task, len(target.classes))
-        deviances = check_distributions(config, target, statistics[target_name].least)
+        targets = tuple(find_target(statistics[name], data.task) for name in names)
+        deviances = {}
+        for target in targets:
+            if config.metric is not None:
+                check_asked(config.metric, target.task, len(target.classes))
+            deviances[target.column] = check_distributions(config, target, statistics[target.column].least)
+        target = targets[0]
         decision = rule_of(config.decision, target.classes)
         roles, dropped = roles_of(statistics, config)
     with events.phase("splitting"):
-        rule = _split_rule(rows, config, target)
+        several = Targets(each=targets, rows=found.rows) if len(targets) > 1 else None
+        rule = _split_rule(rows, config, several or target)
     with events.phase("fitting the feature pipeline"):
         words = {role.column: types[role.column] for role in roles if role.role == "categorical"}
         count = partial(count_levels, types=words, rule=rule)
@@ -104,23 +108,25 @@ def find_out(
         beside = tuple(feature for feature in beside if not feature.is_text)  # no check reads texts
         check_features(features, dropped)
         if data.target_means:
-            features = with_means(features, levels, target.classes, data.max_categories)
+            features = with_means(features, levels, targets, data.max_categories)
         made = RunPaths(root=paths.root / ".table")  # the table, until it is complete
         shutil.rmtree(made.root, ignore_errors=True)
-        made.table.mkdir(parents=True)
-        write_texts(made.table, features, texts)
+        tables = [made.table, *(made.target(folder).table for folder in data.folders)]
+        for table in tables:
+            table.mkdir(parents=True)
+            write_texts(table, features, texts)
         if capped := whose_levels_have_means(features):
             columns = [*rule.columns, *(feature.source for feature in capped)]
             columns += [data.weight] if data.weight else []
             count_them = partial(count_means, rule=rule, features=capped, weight=data.weight)
             counts = merged(rows.map(count_them, columns))
             for feature, counted in counts.counted.items():
-                write_means(made.table, feature, counted)
-    balance = class_weights(data, target)
+                for table in tables:
+                    write_means(table, feature, counted)
     notes = notes_on(
         data,
         statistics=statistics,
-        target=target,
+        targets=targets,
         roles=roles,
         dropped=dropped,
         features=features,
@@ -131,36 +137,56 @@ def find_out(
     held_out = {
         split: HeldOut(table=table.name, first=rows.starts[split]) for split, table in source.held_out.items()
     }
-    schema = TableSchema(
+    usable = rule.target  # whose labels in all are counted by now
+    whole = TableSchema(
         source=name,
         dialect=source.dialect,
-        target=target.column,
-        target_type=target.type,
+        target=listed(names),
         task=target.task,
-        classes=target.classes,
         features=features,
         dropped=tuple(dropped),
         notes=(*notes, *rows.notes, *source.notes),
-        weighted=bool(data.weight or balance),
+        weighted=bool(data.weight),
         weight=data.weight,
-        class_weights=balance,
         folds=config.split.folds,
-        rows=target.rows,
-        rows_refused=target.rows_refused,
+        rows=usable.rows,
+        rows_refused=usable.rows_refused,
         splits={},
         held_out=held_out,
         fingerprint=found.fingerprint,
         metric=config.metric,
-        deviances=deviances,
         decision=decision,
         beside=beside,
+        targets=data.folders,
     )
-    schema = with_rules(schema, config.rules)
-    check_groups(schema, config.groups)
-    return RowWriter(paths=made, schema=schema, rule=rule, states=rows.states)
+
+    def of(target: Target) -> TableSchema:
+        balance = class_weights(data, target)
+        own = {
+            "target": target.column,
+            "target_type": target.type,
+            "task": target.task,
+            "classes": target.classes,
+            "weighted": bool(data.weight or balance),
+            "class_weights": balance,
+            "rows": target.rows,
+            "rows_refused": target.rows_refused,
+            "deviances": deviances[target.column],
+            "targets": (),
+            "other_targets": tuple(name for name in names if name != target.column),
+        }
+        schema = with_rules(whole.model_copy(update=own), config.rules)
+        check_groups(schema, config.groups)
+        return schema
+
+    schemas = [of(target) for target in targets]
+    if not several:
+        return RowWriter(paths=made, schema=schemas[0], rule=rule, states=rows.states)
+    by_folder = dict(zip(data.folders, schemas, strict=True))
+    return RowWriter(paths=made, schema=whole, rule=rule, states=rows.states, by_target=by_folder)
 
 
-def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target) -> SplitRule:
+def _split_rule(rows: LocalRows | SparkRows, config: RunConfig, target: Target | Targets) -> SplitRule:
     weight, column = config.data.weight, config.split.column if config.split.kind != "random" else None
     split = config.split.model_copy(update={"column": column})
     check_split_column(split, rows.types)
@@ -206,8 +232,8 @@ def write_by_arrow(
     rows: LocalRows, writer: RowWriter, *, paths: RunPaths, events: EventWriter
 ) -> TableSchema:
     """Write the table with the transform that predictions apply, in threads. Returns its schema."""
-    with events.phase("writing the table"), _cleared(writer):
-        return _complete(writer, write_encoded(rows, writer), paths)
+    with events.phase("writing the table"), cleared(writer):
+        return completed(writer, write_encoded(rows, writer), paths)
 
 
 def write_by_spark(
@@ -218,12 +244,12 @@ def write_by_spark(
     Returns the schema, and what saves the pipeline: a second's work, for which nobody has to wait.
     """
     types = dict(table.dtypes)
-    with events.phase("writing the table"), _cleared(writer):
+    with events.phase("writing the table"), cleared(writer):
         texts = load_texts(writer.paths.table, writer.schema.features)
         model = pipeline_model(session, writer.schema.features, types, texts)
         assembled = model.transform(with_mean_columns(table, writer))
         splits = write_assembled(assembled, vector_name(types), writer)
-        return _complete(writer, splits, paths), partial(_save, model, paths)
+        return completed(writer, splits, paths), partial(_save, model, paths)
 
 
 def _save(model: Any, paths: RunPaths) -> None:
@@ -232,26 +258,3 @@ def _save(model: Any, paths: RunPaths) -> None:
     model.write().overwrite().save(f"file://{made.absolute()}")  # Hadoop decodes no escapes
     shutil.rmtree(paths.pipeline, ignore_errors=True)
     made.replace(paths.pipeline)
-
-
-@contextmanager
-def _cleared(writer: RowWriter) -> Iterator[None]:
-    """Remove what is still in the writer's folder at the end."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(writer.paths.root, ignore_errors=True)
-
-
-def _complete(writer: RowWriter, splits: Counter[str], paths: RunPaths) -> TableSchema:
-    """Make the table that was written the run's table, if its rows suffice. Raises `DataError`."""
-    if file_states(writer.states) != writer.states or splits.total() != writer.schema.rows:
-        raise changed(writer.schema.source)
-    counted = {name: splits[name] for name in ("train", "valid", "test")}
-    schema = writer.schema.model_copy(update={"splits": counted})
-    check_splits(schema)
-    check_weights(writer.paths, schema)
-    write_json(writer.paths.schema, schema)
-    shutil.rmtree(paths.table, ignore_errors=True)
-    writer.paths.table.replace(paths.table)
-    return schema

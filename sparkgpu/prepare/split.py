@@ -30,7 +30,7 @@ from sparkgpu.core.words import listed
 from sparkgpu.prepare.column_values import as_float64, as_texts, decoded, numbers, timestamps
 from sparkgpu.prepare.columns import ROW_ID, is_number, spark_type
 from sparkgpu.prepare.hashes import as_places, mixed, places_of, value_hashes
-from sparkgpu.prepare.target import Target, weights_of
+from sparkgpu.prepare.target import Target, Targets, weights_of
 
 NONE, TRAIN, VALID, TEST = 0, 1, 2, 3
 SPLITS = {"train": TRAIN, "valid": VALID, "test": TEST}
@@ -45,7 +45,10 @@ Units = tuple[Places, NDArray[np.int64]]
 
 @dataclass(frozen=True, kw_only=True)
 class Assigned:
-    """The split of each row (N,), `NONE` without a target; its fold, -1 without one; its label and class."""
+    """The split of each row (N,), `NONE` without a target; its fold, -1 without one; its label and class.
+
+    Labels of several targets are (N, T).
+    """
 
     split_N: NDArray[np.int8]
     fold_N: NDArray[np.int32] | None
@@ -66,7 +69,7 @@ class SplitRule:
 
     config: SplitConfig
     seed: int
-    target: Target
+    target: Target | Targets
     cuts_CS: Places = field(default_factory=lambda: np.empty((0, 0)))
     fold_cuts_CS: Places = field(default_factory=lambda: np.empty((0, 0)))
     part_cuts_S: Places = field(default_factory=lambda: np.empty(0))
@@ -89,7 +92,8 @@ class SplitRule:
     @property
     def columns(self) -> list[str]:
         """The columns that `assigned` needs beside the row id."""
-        return [name for name in (self.target.column, self.config.column) if name is not None]
+        targets = (target.column for target in self.target.each)
+        return [name for name in (*targets, self.config.column) if name is not None]
 
     @property
     def keeps_units(self) -> bool:
@@ -124,7 +128,7 @@ class SplitRule:
 
     def assigned(self, batch: pa.RecordBatch) -> Assigned:
         """The split, fold, label and class of the rows of a batch with the row id and `columns`."""
-        label_N = self.target.labels(batch.column(self.target.column))
+        label_N = self.target.labels(batch)
         has_label_N, class_N = self.target.classes_of(label_N)
         place_N, stratum_N = self.places(batch), self.strata_of(class_N)
         if self.config.kind == "column":
@@ -189,8 +193,9 @@ def look_at_split(batches: Iterable[pa.RecordBatch], *, rule: SplitRule, weight:
     """The second pass over a table."""
     found, strata = SplitFindings(), _exact_strata(rule)
     for batch in batches:
-        label_N = rule.target.labels(batch.column(rule.target.column))
+        label_N = rule.target.labels(batch)
         has_label_N, class_N = rule.target.classes_of(label_N)
+        found.rows["labelled"] += int(has_label_N.sum())
         if weight:
             weight_N = weights_of(batch.column(weight))[has_label_N]
             found.rows["unweighted"] += int(np.isnan(weight_N).sum())
@@ -244,6 +249,10 @@ def fitted_rule(rule: SplitRule, found: SplitFindings) -> SplitRule:
             f"{listed(map(repr, unknown))} of {rule.target.column!r}: only your own validation or test rows "
             "have it, so no model can learn it. Add such rows to the source, or remove them."
         )
+    target = rule.target
+    if isinstance(target, Targets):  # only here it is seen which rows have a label of one of them
+        labelled = found.rows["labelled"]
+        rule = replace(rule, target=replace(target, rows=labelled, rows_refused=target.rows - labelled))
     folds = config.folds or 0
     # Rounded, since 0.2 + 0.1 is slightly more than 0.3 and would take one more row.
     shares = [round(share, 9) for share in accumulate(rule.shares.values())]

@@ -9,8 +9,10 @@ N rows, F features.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,17 +22,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sparkgpu.core.rundir.files import write_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.core.table.writer import SplitFile, slots, table_rows
+from sparkgpu.core.table.writer import SplitFile, slots, table_rows, with_label
 from sparkgpu.prepare.columns import ROW_ID, quoted
+from sparkgpu.prepare.decisions import check_splits
 from sparkgpu.prepare.encoding import Encoder, load_made
+from sparkgpu.prepare.file_columns import changed, file_states
 from sparkgpu.prepare.local_rows import LocalRows
 from sparkgpu.prepare.pyspark_internals import arrow_batches
 from sparkgpu.prepare.spark_rows import mapped, results_of_tasks
-from sparkgpu.prepare.split import SPLITS, SplitRule
-from sparkgpu.prepare.target import training_weights
+from sparkgpu.prepare.split import NONE, SPLITS, SplitRule
+from sparkgpu.prepare.target import check_classes, check_weights, training_weights
 from sparkgpu.prepare.target_means import load_means
 from sparkgpu.prepare.texts import TextFeatures, load_texts, text_features
 
@@ -43,13 +48,18 @@ _MOST_VALUES_HERE = 2_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class RowWriter:
-    """Writes rows to ``table/split=<name>/`` of `paths`, which must be the same path on every executor."""
+    """Writes rows to ``table/split=<name>/`` of `paths`, which must be the same path on every executor.
+
+    Of several targets, those of each go to its own folder as well, with its label.
+    """
 
     paths: RunPaths
     schema: TableSchema
     rule: SplitRule
     states: Mapping[Path, tuple[int, ...] | None] = field(default_factory=dict)
     """The source's files on this machine as they were first read (`file_columns.file_states`)."""
+    by_target: Mapping[str, TableSchema] = field(default_factory=dict)
+    """Of several targets, their tables by folder, in the order of the rule's targets."""
 
     @property
     def columns(self) -> list[str]:
@@ -60,6 +70,8 @@ class RowWriter:
 
     def write(self, batches: Iterable[tuple[pa.RecordBatch, NDArray[np.float32]]]) -> Counter[str]:
         """Write batches with the row id and `columns`, each with its slots (N, F); the rows of each split.
+
+        Of several targets, also those of each one's splits, such as ``price/train``.
 
         Consecutive rows are in one file of each split, named by the first of them. So whoever reads the files
         in the order of their names has the rows in the order of their ids, though a task of Spark reads small
@@ -96,12 +108,26 @@ class RowWriter:
             fold_N=assigned.fold_N,
             slot_NF=slot_NF,
         )
+        self._add_rows(rows, assigned.split_N, "", self.paths, files, name)
+        targets = zip(self.rule.target.each, self.by_target.items(), strict=True) if self.by_target else ()
+        for target, (folder, schema) in targets:
+            label_N = target.labels(batch)
+            has_label_N, class_N = target.classes_of(label_N)
+            own = with_label(rows, label_N, training_weights(schema, batch, class_N))
+            split_N = np.where(has_label_N, assigned.split_N, np.int8(NONE))
+            self._add_rows(own, split_N, f"{folder}/", self.paths.target(folder), files, name)
+
+    @staticmethod
+    def _add_rows(
+        rows: pa.Table, split_N: NDArray[np.int8], prefix: str, paths: RunPaths, files: dict[str, SplitFile],
+        name: str,
+    ) -> None:  # fmt: skip
         for split, code in SPLITS.items():
-            is_own_N = assigned.split_N == code
+            is_own_N = split_N == code
             if is_own_N.any():
-                if split not in files:
-                    files[split] = SplitFile(self.paths.split(split), name)
-                files[split].add(rows if is_own_N.all() else rows.filter(pa.array(is_own_N)))
+                if prefix + split not in files:
+                    files[prefix + split] = SplitFile(paths.split(split), name)
+                files[prefix + split].add(rows if is_own_N.all() else rows.filter(pa.array(is_own_N)))
 
 
 def _closed(files: Mapping[str, SplitFile]) -> Counter[str]:
@@ -181,3 +207,42 @@ def with_mean_columns(table: DataFrame, writer: RowWriter) -> DataFrame:
             )
 
     return mapped(table, add, StructType([*table.schema.fields, *added])) if names else table
+
+
+@contextmanager
+def cleared(writer: RowWriter) -> Iterator[None]:
+    """Remove what is still in the writer's folder at the end."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(writer.paths.root, ignore_errors=True)
+
+
+def completed(writer: RowWriter, splits: Counter[str], paths: RunPaths) -> TableSchema:
+    """Make the table that was written the run's table, if its rows suffice. Raises `DataError`."""
+    written = sum(splits[name] for name in SPLITS)
+    if file_states(writer.states) != writer.states or written != writer.schema.rows:
+        raise changed(writer.schema.source)
+    for folder, found in writer.by_target.items():
+        own = _counted(writer.paths.target(folder), found, splits, f"{folder}/")
+        check_classes(writer.paths.target(folder), own)
+        paths.target(folder).root.mkdir(parents=True, exist_ok=True)
+        _move(writer.paths.target(folder), paths.target(folder))
+    schema = _counted(writer.paths, writer.schema, splits)
+    _move(writer.paths, paths)
+    return schema
+
+
+def _counted(paths: RunPaths, schema: TableSchema, splits: Counter[str], prefix: str = "") -> TableSchema:
+    """The schema with the rows of each split, written to its table. Raises `DataError` if one is empty."""
+    counted = {name: splits[prefix + name] for name in ("train", "valid", "test")}
+    schema = schema.model_copy(update={"splits": counted})
+    check_splits(schema)
+    check_weights(paths, schema)
+    write_json(paths.schema, schema)
+    return schema
+
+
+def _move(made: RunPaths, paths: RunPaths) -> None:
+    shutil.rmtree(paths.table, ignore_errors=True)
+    made.table.replace(paths.table)

@@ -49,9 +49,13 @@ class Target:
     rows: int
     rows_refused: int
 
-    def labels(self, column: pa.Array) -> NDArray[Any]:
+    @property
+    def each(self) -> tuple[Target, ...]:
+        return (self,)
+
+    def labels(self, batch: pa.RecordBatch) -> NDArray[Any]:
         """The labels (N,) of a batch: class codes, -1 for none, or values, NaN for none."""
-        return labels_of(column, self.classes, self.type)
+        return labels_of(batch.column(self.column), self.classes, self.type)
 
     def classes_of(self, label_N: NDArray[Any]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which rows (N,) have a label, and their classes; 0 for those without one, and without classes."""
@@ -59,10 +63,52 @@ class Target:
             return ~np.isnan(label_N), np.zeros(len(label_N), dtype=np.int64)
         return label_N >= 0, np.maximum(label_N, 0)
 
+    def values(self, label_N: NDArray[Any]) -> NDArray[np.float64]:
+        """The labels (N,) as numbers, NaN for none."""
+        value_N: NDArray[np.float64] = label_N.astype(np.float64)
+        return np.where(value_N < 0, np.nan, value_N) if self.classes else value_N
+
     @property
     def rows_by_class(self) -> Mapping[int, int]:
         """The rows of each class; of a regression all rows, as class 0."""
         return dict(enumerate(self.class_rows or (self.rows,)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Several targets of the same rows, of which each has a label of one or more.
+
+    The first one's classes cut the rows into splits; those without one of them are a class of their own.
+    """
+
+    each: tuple[Target, ...]
+    rows: int
+    rows_refused: int = 0
+
+    @property
+    def column(self) -> str:
+        return self.each[0].column
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.each[0].classes
+
+    def labels(self, batch: pa.RecordBatch) -> NDArray[np.float64]:
+        """The labels (N, T) of a batch: class codes or values, NaN for none."""
+        return np.stack([target.values(target.labels(batch)) for target in self.each], axis=1)
+
+    def classes_of(self, label_NT: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """As those of `Target`."""
+        has_label_N: NDArray[np.bool_] = np.logical_or.reduce(np.isfinite(label_NT), axis=1)
+        code_N = np.nan_to_num(label_NT[:, 0], nan=len(self.classes))
+        return has_label_N, np.where(has_label_N & bool(self.classes), code_N, 0).astype(np.int64)
+
+    @property
+    def rows_by_class(self) -> Mapping[int, int]:
+        first = self.each[0]
+        if not first.classes:
+            return {0: self.rows}
+        return {**first.rows_by_class, len(first.classes): self.rows - first.rows}
 
 
 def find_target(statistics: ColumnStatistics, asked: str) -> Target:
@@ -188,6 +234,17 @@ def training_weights(
         return weight_N
     each_N: NDArray[np.float64] = np.asarray(schema.class_weights)[class_N]
     return each_N if weight_N is None else weight_N * each_N
+
+
+def check_classes(paths: RunPaths, schema: TableSchema) -> None:
+    """Refuse a target of several with a class that no training row has: the first one alone cut the rows."""
+    known_N = read_rows(paths, schema, "train", features=False).label_N
+    missing = [name for code, name in enumerate(schema.classes) if not (known_N == code).any()]
+    if missing:
+        raise DataError(
+            f"target {schema.target!r}: no training row has the class {listed(map(repr, missing))}, since "
+            f"the first target alone decides the split. Name {schema.target!r} first, or merge rare classes."
+        )
 
 
 def check_weights(paths: RunPaths, schema: TableSchema) -> None:

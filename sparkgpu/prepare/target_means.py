@@ -36,7 +36,7 @@ from sparkgpu.core.table.rows import as_numpy
 from sparkgpu.core.table.schema import Feature
 from sparkgpu.prepare.column_values import as_texts
 from sparkgpu.prepare.roles import safe_names
-from sparkgpu.prepare.target import weights_of
+from sparkgpu.prepare.target import Target, weights_of
 
 if TYPE_CHECKING:
     from sparkgpu.prepare.features import Levels
@@ -51,32 +51,41 @@ _MOST_CLASSES = 20
 
 
 def with_means(
-    features: Sequence[Feature], levels: Mapping[str, Levels], classes: Sequence[str], most: int
+    features: Sequence[Feature], levels: Mapping[str, Levels], targets: Sequence[Target], most: int
 ) -> tuple[Feature, ...]:
     """The features with those of mean targets behind them, for the columns with many levels.
 
-    Many are more than 200, or more than the `most` that keep a code of their own.
+    Many are more than 200, or more than the `most` that keep a code of their own. Of several `targets`, the
+    means of each are features for all.
     """
     many = min(_MANY_LEVELS, most)
     wide = [feature for feature in features if feature.levels and levels[feature.source].num_levels > many]
-    if not wide or len(classes) > _MOST_CLASSES:
-        return tuple(features)
-    targets = [f"share of {name}" for name in classes] if len(classes) > 2 else ["mean target"]
-    made = [(feature, place, target) for feature in wide for place, target in enumerate(targets)]
-    titles = [f"{feature.name} {target}" for feature, _, target in made]
-    names = safe_names([*(feature.name for feature in features), *titles])[len(features) :]
+    titles = [title for target in targets for title in _titles_of(target, alone=len(targets) == 1)]
+    made = [(feature, place, title) for feature in wide for place, title in enumerate(titles)]
+    wanted = [f"{feature.name} {title}" for feature, _, title in made]
+    names = safe_names([*(feature.name for feature in features), *wanted])[len(features) :]
     new = (
         Feature(
             name=name,
             source=feature.source,
-            part=target,
+            part=title,
             kind="numeric",
             pipeline=f"{feature.pipeline}_mean{place}",
             means_of=feature.name,
         )
-        for name, (feature, place, target) in zip(names, made, strict=True)
+        for name, (feature, place, title) in zip(names, made, strict=True)
     )
     return (*features, *new)
+
+
+def _titles_of(target: Target, *, alone: bool) -> list[str]:
+    """The titles of a level's means of one target; none of one with too many classes."""
+    classes, own = target.classes, "" if alone else f" ({target.column})"
+    if len(classes) > _MOST_CLASSES:
+        return []
+    if len(classes) > 2:
+        return [f"share of {name}{own}" for name in classes]
+    return ["mean target" if alone else f"mean {target.column}"]
 
 
 def whose_levels_have_means(features: Sequence[Feature]) -> tuple[Feature, ...]:
@@ -109,26 +118,32 @@ def _summed(table: pa.Table) -> pa.Table:
 def count_means(
     batches: Iterable[pa.RecordBatch], *, rule: SplitRule, features: Sequence[Feature], weight: str | None
 ) -> MeanCounts:
-    """The fourth pass over a table, if there are `features` whose levels get means."""
-    found, classes = MeanCounts(), rule.target.classes
+    """The fourth pass over a table, if there are `features` whose levels get means.
+
+    The counts of the first target have the feature's name, those of others their place behind it.
+    """
+    found = MeanCounts()
+    targets = [target for target in rule.target.each if len(target.classes) <= _MOST_CLASSES]
     for batch in batches:
         part_N = rule.parts(batch)
-        is_train_N = part_N >= 0
-        label_N = rule.target.labels(batch.column(rule.target.column))[is_train_N]
-        weight_N = weights_of(batch.column(weight))[is_train_N] if weight else np.ones(len(label_N))
-        value_VN = [label_N == code for code in range(len(classes))] if len(classes) > 2 else [label_N]
-        sums = {f"v{place}": weight_N * value_N for place, value_N in enumerate(value_VN)}
-        for feature in features:
-            level = as_texts(batch.column(feature.source), feature.type or "string")
-            columns = {
-                "level": level.filter(pa.array(is_train_N)),
-                "part": part_N[is_train_N],
-                "rows": np.ones(len(label_N), dtype=np.int64),
-                "weight": weight_N,
-                "squares": weight_N * np.square(value_VN, dtype=np.float64).sum(axis=0),
-                **sums,
-            }
-            found.add(feature.name, pa.table(columns))
+        row_weight_N = weights_of(batch.column(weight)) if weight else np.ones(batch.num_rows)
+        for place, target in enumerate(targets):
+            label_N, classes = target.labels(batch), target.classes
+            counts_N = (part_N >= 0) & target.classes_of(label_N)[0]
+            label_N, weight_N = label_N[counts_N], row_weight_N[counts_N]
+            value_VN = [label_N == code for code in range(len(classes))] if len(classes) > 2 else [label_N]
+            sums = {f"v{index}": weight_N * value_N for index, value_N in enumerate(value_VN)}
+            for feature in features:
+                level = as_texts(batch.column(feature.source), feature.type or "string")
+                columns = {
+                    "level": level.filter(pa.array(counts_N)),
+                    "part": part_N[counts_N],
+                    "rows": np.ones(len(label_N), dtype=np.int64),
+                    "weight": weight_N,
+                    "squares": weight_N * np.square(value_VN, dtype=np.float64).sum(axis=0),
+                    **sums,
+                }
+                found.add(f"{feature.name}.{place}" if place else feature.name, pa.table(columns))
     return found
 
 
@@ -153,14 +168,13 @@ def _file(table: Path, feature: str) -> Path:
 
 
 class LevelMeans:
-    """The means of the levels in a file, for features `made` of one that has the levels.
+    """The means of the levels in a file, for the first of the features `made` of one that has the levels.
 
     If `past`, parts count from the latest on, and a training row gets the means of those after its own.
     """
 
     def __init__(self, file: Path, feature: Feature, made: Sequence[str], *, past: bool = False) -> None:
         self._feature = feature
-        self._made = made
         try:
             counted = pq.read_table(file)
         except (OSError, pa.ArrowException):
@@ -172,6 +186,7 @@ class LevelMeans:
         part_X = as_numpy(counted["part"])
         values = [name for name in counted.column_names if name.startswith("v")]
         value_XV = np.stack([as_numpy(counted[name]) for name in values], axis=1)
+        self.made = made[: len(values)]
         self._prior_V = value_XV.sum(axis=0) / weight_X.sum()
         level_X = counted["level"].combine_chunks().dictionary_encode()
         self._levels = level_X.dictionary
@@ -217,7 +232,7 @@ class LevelMeans:
         value_NV[is_train_N] -= self._value_LPV[own]
         mean_NV = value_NV + self._prior_weight * self._prior_V
         mean_NV /= (weight_N + self._prior_weight)[:, None]
-        return dict(zip(self._made, mean_NV.astype(np.float32).T, strict=True))
+        return dict(zip(self.made, mean_NV.astype(np.float32).T, strict=True))
 
 
 def _prior_rows(rows_L: NDArray[np.float64], value_LV: NDArray[np.float64], squares: float) -> float:
@@ -236,13 +251,16 @@ def _prior_rows(rows_L: NDArray[np.float64], value_LV: NDArray[np.float64], squa
 
 
 def load_means(table: Path, features: Sequence[Feature], *, past: bool = False) -> dict[str, LevelMeans]:
-    """The means in the folder of a table, by the name of the feature that has the levels."""
-    return {
-        own.name: LevelMeans(
-            _file(table, own.name),
-            own,
-            [made.name for made in features if made.means_of == own.name],
-            past=past,
-        )
-        for own in whose_levels_have_means(features)
-    }
+    """The means in the folder of a table, by the name of the feature that has the levels.
+
+    Those of a further target have the name of their first feature.
+    """
+    found = {}
+    for own in whose_levels_have_means(features):
+        made, key, place = [one.name for one in features if one.means_of == own.name], own.name, 0
+        while made:
+            file = _file(table, f"{own.name}.{place}" if place else own.name)
+            found[key] = means = LevelMeans(file, own, made, past=past)
+            made = made[len(means.made) :]
+            key, place = next(iter(made), ""), place + 1
+    return found

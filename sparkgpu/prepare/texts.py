@@ -1,9 +1,10 @@
 """Features of a column of texts: estimates for the target, and topics, both weighted sums of a text's words.
 
 A text is its words in lower case, the 20,000 of most texts, each by its count times the logarithm of its
-rareness (TF-IDF), scaled to length 1. Estimates are ridge regressions of the label, or of each class, on
-these weights; topics are their first singular vectors (latent semantic analysis). Both are fitted on up to
-50,000 training rows and are one matrix, so Spark's own classes give them, too (`sparkgpu.prepare.pipeline`).
+rareness (TF-IDF), scaled to length 1. Estimates are ridge regressions of the label (of each target's, if
+there are several), or of each class, on these weights; topics are their first singular vectors (latent
+semantic analysis). Both are fitted on up to 50,000 training rows and are one matrix, so Spark's own classes
+give them, too (`sparkgpu.prepare.pipeline`).
 
 No row sees its own label: a training row gets the estimates of a regression on the others' parts
 (`SplitRule.parts`, modulo 5), all other rows those of the regression on all. Topics see no labels. What was
@@ -14,7 +15,7 @@ N rows, V words, S estimates, F features (estimates, then topics), P parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from sparkgpu.core.table.schema import DroppedColumn, Feature
 from sparkgpu.prepare.column_values import as_texts, text_array
 from sparkgpu.prepare.columns import ROW_ID
 from sparkgpu.prepare.roles import ID_LIKE, ColumnRole
-from sparkgpu.prepare.target import weights_of
+from sparkgpu.prepare.target import Target, weights_of
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -89,23 +90,33 @@ def fit_texts(
     sampled = partial(_sampled, rule=rule, types=types, weight=weight, share=share)
     found = rows.map(sampled, [*rule.columns, *types, *([weight] if weight else [])])
     sample = pa.concat_tables(found).sort_by("id")
-    fitted = {name: one for name in types if (one := _fitted(sample, name, rule.target.classes)) is not None}
+    targets = rule.target.each
+    fitted = {name: one for name in types if (one := _fitted(sample, name, targets)) is not None}
     kept = []
     for role in roles:
         if role.column in fitted:
             width = fitted[role.column].schema.field("numbers").type.list_size
-            kept.append(replace(role, parts=_titles(width, rule.target.classes)))
+            kept.append(replace(role, parts=_titles(width, targets)))
         elif role.role != "text":
             kept.append(role)
     reason = f"{ID_LIKE}: hardly a word is in two of its texts in the training rows"
     return kept, [DroppedColumn(column=name, reason=reason) for name in types if name not in fitted], fitted
 
 
-def _titles(width: int, classes: Sequence[str]) -> tuple[str, ...]:
+def _titles(width: int, targets: Sequence[Target]) -> tuple[str, ...]:
     """The titles of the features of a matrix of this `width`."""
-    estimates = [ESTIMATE] if len(classes) <= 2 else [f"{ESTIMATE} of {name}" for name in classes]
-    estimates = estimates if len(classes) <= _MOST_ESTIMATES else []
+    estimates = [title for target in targets for title in _titles_of(target, alone=len(targets) == 1)]
     return (*estimates, *(f"topic {place + 1}" for place in range(width - (_PARTS + 1) * len(estimates))))
+
+
+def _titles_of(target: Target, *, alone: bool) -> list[str]:
+    """The titles of the estimates for one target."""
+    classes, own = target.classes, "" if alone else f" ({target.column})"
+    if len(classes) > _MOST_ESTIMATES:
+        return []
+    if len(classes) > 2:
+        return [f"{ESTIMATE} of {name}{own}" for name in classes]
+    return [ESTIMATE if alone else f"{ESTIMATE} of {target.column}"]
 
 
 def _sampled(
@@ -125,16 +136,19 @@ def _sampled(
         own = batch.filter(pa.array((rule.parts(batch) >= 0) & (place_N < share)))
         columns = {
             "id": own.column(ROW_ID),
-            "label": rule.target.labels(own.column(rule.target.column)).astype(np.float64),
             "weight": weights_of(own.column(weight)) if weight else np.ones(own.num_rows),
             "part": rule.parts(own) % _PARTS,
         }
+        labels = {
+            f"label {place}": target.values(target.labels(own))
+            for place, target in enumerate(rule.target.each)
+        }
         texts = {f"text {name}": as_texts(own.column(name), kind) for name, kind in types.items()}
-        kept.append(pa.table(columns | texts))
+        kept.append(pa.table(columns | labels | texts))
     return pa.concat_tables(kept)
 
 
-def _fitted(sample: pa.Table, column: str, classes: Sequence[str]) -> pa.Table | None:
+def _fitted(sample: pa.Table, column: str, targets: Sequence[Target]) -> pa.Table | None:
     """The words, the logarithm of their rareness, and their numbers; None without words.
 
     The numbers are P times the estimates without the rows of a part, then those of new rows, and topics.
@@ -156,29 +170,34 @@ def _fitted(sample: pa.Table, column: str, classes: Sequence[str]) -> pa.Table |
     idf_V = np.log((len(sample) + 1) / (rows_D[order_V] + 1)) + 1  # as in scikit-learn
     weight_NV = _weights(row_T, new_D[code_T], len(sample), idf_V)
     topics = TruncatedSVD(min(_MOST_TOPICS, len(order_V) - 1), random_state=0).fit(weight_NV).components_.T
-    number_VX = np.hstack([_regressions(weight_NV, sample, classes), topics])
+    number_VX = np.hstack([*_regressions(weight_NV, sample, targets), topics])
     numbers = pa.FixedSizeListArray.from_arrays(number_VX.ravel(), number_VX.shape[1])
     return pa.table({"word": text_array(word_D[order_V].tolist()), "idf": idf_V, "numbers": numbers})
 
 
-def _regressions(weight_NV: sparse.csr_matrix, sample: pa.Table, classes: Sequence[str]) -> NDArray[Any]:
-    """The coefficients (V, (P + 1) x S) of estimates: without the rows of each part, then of all rows."""
+def _regressions(
+    weight_NV: sparse.csr_matrix, sample: pa.Table, targets: Sequence[Target]
+) -> Iterator[NDArray[Any]]:
+    """The coefficients (V, S) of estimates: without the rows of each part, then of all rows."""
     from sklearn.linear_model import Ridge
 
-    label_N, part_N, row_weight_N = (as_numpy(sample[name]) for name in ("label", "part", "weight"))
+    part_N, row_weight_N = (as_numpy(sample[name]) for name in ("part", "weight"))
     row_weight_N = row_weight_N / (row_weight_N.mean() or 1.0)
-    if len(classes) > _MOST_ESTIMATES:
-        return np.empty((weight_NV.shape[1], 0))
-    value_NS = label_N[:, None] == np.arange(len(classes)) if len(classes) > 2 else label_N[:, None]
-    if not classes:
-        value_NS = value_NS / (value_NS.std() or 1.0)
-    found = []
+    values = []
+    for place, target in enumerate(targets):
+        label_N, classes = as_numpy(sample[f"label {place}"]), target.classes
+        if len(classes) > _MOST_ESTIMATES:
+            continue
+        value_NS = label_N[:, None] == np.arange(len(classes)) if len(classes) > 2 else label_N[:, None]
+        if not classes:
+            value_NS = value_NS / (np.nanstd(value_NS) or 1.0)
+        values.append((~np.isnan(label_N), value_NS))
     for part in range(_PARTS + 1):
-        rows = np.flatnonzero((part_N != part) & (row_weight_N > 0))
-        model = Ridge(alpha=_RIDGE, solver="sparse_cg", tol=1e-4)
-        model.fit(weight_NV[rows], value_NS[rows].astype(np.float64), row_weight_N[rows])
-        found.append(model.coef_.reshape(value_NS.shape[1], -1).T)
-    return np.hstack(found)
+        for has_label_N, value_NS in values:
+            rows = np.flatnonzero((part_N != part) & (row_weight_N > 0) & has_label_N)
+            model = Ridge(alpha=_RIDGE, solver="sparse_cg", tol=1e-4)
+            model.fit(weight_NV[rows], value_NS[rows].astype(np.float64), row_weight_N[rows])
+            yield model.coef_.reshape(value_NS.shape[1], -1).T
 
 
 def write_texts(table: Path, features: Sequence[Feature], fitted: Mapping[str, pa.Table]) -> None:

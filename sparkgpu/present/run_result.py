@@ -25,6 +25,7 @@ from sparkgpu.score.metrics import check_installed
 
 if TYPE_CHECKING:
     from sparkgpu.predict.fitted import FittedModel
+    from sparkgpu.predict.several import FittedTargets
     from sparkgpu.present.figure import Picture
 
 
@@ -112,9 +113,9 @@ class RunResult(RunFrames):
 
     def load(self, model: str = "best") -> FittedModel:
         """A model of this run, ready to predict; as `sparkgpu.load`."""
-        from sparkgpu.predict.fitted import load
+        from sparkgpu.predict.fitted import FittedModel
 
-        return load(self.path, model)
+        return FittedModel(self.path, model)
 
     @property
     def report(self) -> Path:
@@ -149,10 +150,45 @@ class RunResult(RunFrames):
         return f"{leader.name} leads with {metric_title(found.metric)} {value}"
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TargetsResult:
+    """What a run with several targets found: the result of each by its name, such as ``result["price"]``."""
+
+    path: Path
+    exit_code: int
+    targets: Mapping[str, RunResult]
+
+    def __getitem__(self, target: str) -> RunResult:
+        return self.targets[target]
+
+    @property
+    def report(self) -> Path:
+        """The page over the reports of all targets."""
+        return RunPaths(root=self.path).report / "index.html"
+
+    def load(self, model: str = "best") -> FittedTargets:
+        """A model of each target, ready to predict; as `sparkgpu.load`."""
+        from sparkgpu.predict.several import FittedTargets
+
+        return FittedTargets(self.path, model)
+
+    def __repr__(self) -> str:
+        return f"<run {shown_path(self.path)}: {', '.join(self.targets)}>"
+
+    def __str__(self) -> str:
+        return "\n\n".join(f"{clean(name)}\n{result}" for name, result in self.targets.items())
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            f"<h4>{escape(clean(name))}</h4>{result._repr_html_()}" for name, result in self.targets.items()
+        )
+
+
 def read_run(run_dir: str | Path) -> RunResult:
     """The results of the finished run in `run_dir`, as `sparkgpu.run` returned them.
 
-    Raises `ConfigError` if the folder holds no finished run, or the package of its metric is missing here.
+    Raises `ConfigError` if the folder holds no finished run, or one with several targets (each has a folder
+    of its own), or if the package of its metric is missing here.
 
         >>> sparkgpu.read_run("reports/wine").curves()["model"].unique().tolist()
         ['trees', 'neural']

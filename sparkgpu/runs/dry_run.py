@@ -14,7 +14,7 @@ from sparkgpu.present.terminal.display import Display
 
 def check_columns(config: RunConfig, source: Source, display: Display) -> None:
     """Refuse a column that is named and not in the source's header. Raises `ConfigError`."""
-    from sparkgpu.prepare.decisions import checked_target
+    from sparkgpu.prepare.decisions import checked_targets
     from sparkgpu.prepare.held_out import check_held_out
     from sparkgpu.prepare.to_parquet import types_at_first_sight
 
@@ -38,7 +38,7 @@ def check_columns(config: RunConfig, source: Source, display: Display) -> None:
         types = types_at_first_sight(here)
         held_out = {table.name: types_at_first_sight(table) for table in here.held_out.values()}
     try:
-        checked_target(source.name, types, config)
+        checked_targets(source.name, types, config)
         for name, found in held_out.items():
             check_held_out(name, found, types, data.ignore)
     except DataError as error:

@@ -20,8 +20,8 @@ from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.metrics_json import CostInfo, DataInfo, Results, RunInfo, write_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.schema import TableSchema
-from sparkgpu.lanes.worker_supervisor import Outcome
 from sparkgpu.runs.provenance import host, versions
+from sparkgpu.runs.targets import Part
 
 if TYPE_CHECKING:
     from sparkgpu.runs.evaluate import Evaluation
@@ -29,19 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """How the trials ended, their scores, what the run took, and the price of an hour of one device."""
+    """A part of a run, its scores, what scoring took, and the price of an hour of one device."""
 
-    outcome: Outcome
-    schema: TableSchema
+    part: Part
     found: Evaluation
     scoring_s: float
     price_per_hour: float | None = None
 
 
-def finish(
-    paths: RunPaths, plan: Plan, trained: Trained, started: float, wall_s: float, machine: Machine
-) -> Results:
-    """Write the results of a run whose last part `started` then and took `wall_s`; a report follows."""
+def finish(trained: Trained, started: float, wall_s: float, machine: Machine) -> Results:
+    """Write the results of a run that was last `started` then and took `wall_s`; a report follows."""
+    paths, plan = trained.part.paths, trained.part.plan
     taken = taken_by(read_telemetry(paths.telemetry), started, wall_s)
     limit = {} if plan.time_limit is None else {"time_limit_s": plan.time_limit}
     results = Results(
@@ -56,7 +54,7 @@ def finish(
             host=host(machine),
             peak_rss_bytes=taken.peak_rss_bytes,
         ),
-        data=_data_info(trained.schema),
+        data=_data_info(trained.part.schema),
         models=trained.found.models,
         trials=trained.found.trials,
         comparison=trained.found.comparison,
@@ -114,6 +112,8 @@ def taken_by(samples: Sequence[Sample], started: float, wall_s: float) -> Taken:
 
 def _data_info(schema: TableSchema) -> DataInfo:
     same = schema.model_dump(include=set(DataInfo.model_fields) - {"weighted"})
+    if not same["other_targets"]:
+        same.pop("other_targets")
     refused = schema.rows_refused
     return DataInfo(
         **same,

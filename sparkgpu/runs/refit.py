@@ -80,6 +80,11 @@ def refit(
     results, schema = finished_results(before), read_schema(before)
     if not results.done():
         raise ConfigError(f"{run_dir}: no model of this run finished. Give the folder of a finished run.")
+    if schema.other_targets:
+        raise ConfigError(
+            f"{run_dir}: its network learned {listed(schema.other_targets)} as well, and a refit takes one "
+            "target. Start a new run with this target alone."
+        )
     for trial in results.done():
         before.trial(trial.name).check()
     config = resumed_config(before.root, keyed(gpus=gpus, cpu_lanes=cpu_lanes))

@@ -28,6 +28,7 @@ from sparkgpu.core.rundir.files import Record, read_optional, read_record
 from sparkgpu.core.rundir.metrics_json import Results, write_results
 from sparkgpu.core.rundir.paths import RunPaths, refuse_planted
 from sparkgpu.core.rundir.profile import TableProfile
+from sparkgpu.core.rundir.targets import read_targets
 from sparkgpu.core.table.schema import TableSchema
 from sparkgpu.runs.checks import with_table
 
@@ -46,9 +47,13 @@ def make_report(
     Raises `ConfigError` if the folder holds no run.
     """
     from sparkgpu.present.report import build
+    from sparkgpu.present.targets import build_overview
     from sparkgpu.score.profile import write_profile
 
     refuse_planted(paths)
+    if (index := read_targets(paths)) is not None:
+        each = [make_report(paths.target(entry.folder), full=full) for entry in index.targets] if full else []
+        return build_overview(paths, index), tuple(note for _, notes in each for note in notes)
     notes = _unreadable(paths)
     if not ((full or checks) and paths.schema.is_file() and paths.metrics.is_file()):
         return build(paths), tuple(notes)

@@ -10,9 +10,9 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -33,10 +33,12 @@ from sparkgpu.core.rundir.checks import HOW_TO
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.metrics_json import Results, read_results, write_results
 from sparkgpu.core.rundir.paths import RunPaths, has_table
+from sparkgpu.core.rundir.targets import TargetEntry, TargetIndex
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import read_schema
 from sparkgpu.core.table.source import Source, find_source
+from sparkgpu.core.words import listed
 from sparkgpu.h2o.proven import is_proven
 from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervised_driver
 from sparkgpu.lanes.cluster.settings import ClusterSettings, cluster_settings
@@ -51,17 +53,22 @@ from sparkgpu.runs.finish import Trained, finish
 from sparkgpu.runs.folder import for_cpu, run_folder, stopping
 from sparkgpu.runs.provenance import check_engines, check_jvm, engine_with_cuda
 from sparkgpu.runs.reporting import make_report
+from sparkgpu.runs.targets import parts_of
 from sparkgpu.score.metrics import check_known
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """A finished run: its exit code, its folder, its plan, and what it found (None after a dry run)."""
+    """A finished run: its exit code, its folder, its plan, and what it found (None after a dry run).
+
+    Of several targets, `targets` are the run directories of each, and nothing else is found.
+    """
 
     exit_code: int
     paths: RunPaths
     plan: Plan
     results: Results | None
+    targets: Mapping[str, RunPaths] = field(default_factory=dict)
 
 
 def run(
@@ -97,6 +104,8 @@ def run(
 
         found, reasons = bagged(found, partial(rows_up_to, source=source))
     settings = cluster_settings(found.cluster, environ)
+    if settings is not None and found.data.folders:
+        raise ConfigError("target: a run on a Spark cluster takes one. Name one of them.")
     if settings is not None:
         check_jvm(f"a run on {settings.master}", environ)
         found, engine = with_engine_of_cloud(found)
@@ -148,26 +157,38 @@ class _Asked:
         return plan.model_copy(update={"reasons": {**plan.reasons, **self.reasons, **before}})
 
     def show(self, plan: Plan) -> None:
-        self.display.plan(plan, self.source.name, self.config.data.target)
+        self.display.plan(plan, self.source.name, listed(self.config.data.targets) or None)
 
-    def finished(self, paths: RunPaths, plan: Plan, trained: Trained) -> RunOutcome:
+    def finished(self, paths: RunPaths, plan: Plan, trained: Sequence[Trained]) -> RunOutcome:
         """Write and show the results, then the report, and say how the run ended."""
+        wall_s = time.monotonic() - self.began
         with watch_self(self.config.hang_after_s or math.inf, paths.hang_log):
             if isinstance(self.advice, str):
-                trained = replace(trained, found=trained.found.with_caveat(self.advice))
-            results = finish(paths, plan, trained, self.started, time.monotonic() - self.began, self.machine)
-            self.display.finish(results, paths)
+                trained = [replace(one, found=one.found.with_caveat(self.advice)) for one in trained]
+            for one in trained:
+                if one.part.folder is not None:
+                    shutil.copyfile(paths.telemetry, one.part.paths.telemetry)
+                results = finish(one, self.started, wall_s, self.machine)
+                self.display.finish(results, one.part.paths)
+            targets = {one.part.folder: one.part.paths for one in trained if one.part.folder is not None}
+            if targets:
+                entries = [TargetEntry.of(name, read_results(own)) for name, own in targets.items()]
+                write_json(paths.targets_index, TargetIndex(targets=tuple(entries)))
             try:
-                results = self._report(paths)
+                each = [self._report(one.part.paths) for one in trained]
+                if targets:
+                    self.display.report(make_report(paths, full=False)[0], ())
             finally:
                 paths.config.stat()  # raises if somebody removed the folder
-        failed = TrialError.exit_code if trained.outcome.failed else EXIT_DONE
-        for check in results.checks:
-            if check.status != "passed" and check.name in self.config.report.fail_on:
-                what = f"{check.name} {check.status}: {check.evidence.removesuffix('.')}"
-                self.display.error(f"report.fail_on: {what}. {HOW_TO}#{check.page} says what to do")
-                failed = failed or DataError.exit_code
-        return RunOutcome(exit_code=failed, paths=paths, plan=plan, results=results)
+        failed = TrialError.exit_code if any(one.part.failed for one in trained) else EXIT_DONE
+        for results in each:
+            for check in results.checks:
+                if check.status != "passed" and check.name in self.config.report.fail_on:
+                    what = f"{check.name} {check.status}: {check.evidence.removesuffix('.')}"
+                    self.display.error(f"report.fail_on: {what}. {HOW_TO}#{check.page} says what to do")
+                    failed = failed or DataError.exit_code
+        found = None if targets else each[0]
+        return RunOutcome(exit_code=failed, paths=paths, plan=plan, results=found, targets=targets)
 
     def _report(self, paths: RunPaths) -> Results:
         """Make the report, which takes seconds, once the result is shown."""
@@ -278,12 +299,14 @@ def _found(config: RunConfig, title: str | None, *, has_table: bool) -> tuple[Ru
 
 def _train(
     asked: _Asked, paths: RunPaths, started: AbstractContextManager[WorkerSupervisor | DriverSupervisor]
-) -> Trained:
+) -> list[Trained]:
     config, display = asked.config, asked.display
 
     def on_table() -> None:
         schema = read_schema(paths)
         display.table(schema)
+        if schema.targets:  # each has its own
+            return
         resolved = workers.plan.resolved(config, TableSize.of(schema))
         write_text(paths.config, config_io.dump(resolved.config), mode=0o600)
 
@@ -299,19 +322,21 @@ def _train(
         except NoticeToStop as notice:
             save_networks(paths, workers.plan, within_s=notice.save_within_s)
             raise
-        begin = time.perf_counter()
+        found = []
         # At the same time, the workers close Spark and H2O.
-        schema = read_schema(paths)
-        with watch_self(config.hang_after_s or math.inf, paths.hang_log):
-            found = evaluate(
-                paths, workers.plan, schema, outcome.failed, config.seed, outcome.notes, config.intervals,
-                config.groups,
+        for part in parts_of(paths, workers.plan, config, outcome):
+            begin = time.perf_counter()
+            with watch_self(config.hang_after_s or math.inf, paths.hang_log):
+                evaluation = evaluate(
+                    part.paths, part.plan, part.schema, part.failed, config.seed, part.notes,
+                    config.intervals, config.groups,
+                )  # fmt: skip
+            trained = Trained(
+                part=part, found=evaluation, scoring_s=time.perf_counter() - begin,
+                price_per_hour=config.cost.price_per_hour,
             )  # fmt: skip
-        scoring_s = time.perf_counter() - begin
-    return Trained(
-        outcome=outcome, schema=schema, found=found, scoring_s=scoring_s,
-        price_per_hour=config.cost.price_per_hour,
-    )  # fmt: skip
+            found.append(trained)
+    return found
 
 
 def _beside(paths: RunPaths, plan: Plan, display: Display, monitor: Monitor) -> Iterator[None]:

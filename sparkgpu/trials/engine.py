@@ -46,6 +46,7 @@ class PrunedError(TrialError):
 class Trial(Generic[ParametersT]):
     """One trial: what to train, on which table, with which parameters, and where its files go.
 
+    The `schema` is that of the table of `run`; of several targets, that of all of them or of the trial's own.
     `scratch` is a temporary folder of the run, which all machines of a cluster see. `cores_are_free` tells
     whether the lane's other branch no longer needs its cores. `beside_bytes` are what the trees take of the
     same GPU at the same time, and `may_wait` tells whether somebody marks their end: the supervisor of one
@@ -73,7 +74,7 @@ class Trial(Generic[ParametersT]):
 
     @property
     def paths(self) -> TrialPaths:
-        return self.run.trial(self.spec.name)
+        return self.run.trial(self.spec.own_name)
 
 
 TreesTrial = Trial[TreesParameters]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.errors import described
-from sparkgpu.core.plan.defaults import Resolved
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec, sharing_time
 from sparkgpu.core.rundir.events import EventWriter
@@ -39,11 +38,11 @@ def run_trials(
     run_trial: Callable[[TrialSpec], FitRecord],
     fits: Callable[[TrialSpec], bool] = lambda spec: True,
     *,
-    calibrates: bool = False,
+    calibrates: Callable[[str], bool] = lambda task: False,
 ) -> bool:
     """Run the trials that are not done yet, also after a failed one; those that do not fit are left out.
 
-    With `calibrates`, probabilities are scaled by a temperature. Returns whether none failed.
+    Probabilities of a task that `calibrates` are scaled by a temperature. Returns whether none failed.
     """
     all_done = True
     for spec in trials:
@@ -60,19 +59,12 @@ def run_trials(
         began_at = time.time()
         try:
             record = run_trial(spec)
-            schema = read_schema(paths)
-            saved = record.saved_model
-            if saved is None:
-                with events.phase("checking the saved model", spec.name):
-                    saved = check_saved_model(record, paths, schema)
-            by = calibrate(spec, paths, schema) if calibrates else record.temperature
             devices = plan.devices(spec) if record.on_gpu else ("cpu",) * len(spec.gang)
-            update = {
-                "saved_model": saved, "temperature": by, "devices": devices, "began_at": began_at,
-                "ended_at": time.time(),
-            }  # fmt: skip
-            write_json(trial.fit, record.model_copy(update=update))
-            trial.finish()
+            update = {"trial": spec.own_name, "devices": devices, "began_at": began_at}
+            for own in tables_of(spec, paths):
+                _settle(record.model_copy(update=update), spec, own, events, calibrates)
+            if not trial.done.exists():  # the network of several targets
+                trial.finish()
             events.trial_done(spec.name)
         except Exception as error:
             all_done = False
@@ -82,9 +74,35 @@ def run_trials(
     return all_done
 
 
+def tables_of(spec: TrialSpec, paths: RunPaths) -> list[RunPaths]:
+    """The run directories that a trial's predictions belong to: of several targets, that of each."""
+    if spec.target is not None:
+        return [paths.target(spec.target)]
+    return [paths.target(folder) for folder in read_schema(paths).targets] or [paths]
+
+
+def _settle(
+    record: FitRecord,
+    spec: TrialSpec,
+    paths: RunPaths,
+    events: EventWriter,
+    calibrates: Callable[[str], bool],
+) -> None:
+    """Check the saved model of one target, scale its probabilities, and write its record."""
+    schema, saved = read_schema(paths), record.saved_model
+    if saved is None:
+        with events.phase("checking the saved model", spec.name):
+            saved = check_saved_model(record, paths, schema)
+    by = calibrate(spec, paths, schema) if calibrates(schema.task) else record.temperature
+    trial = paths.trial(spec.own_name)
+    update = {"saved_model": saved, "temperature": by, "ended_at": time.time()}
+    write_json(trial.fit, record.model_copy(update=update))
+    trial.finish()
+
+
 def calibrate(spec: TrialSpec, paths: RunPaths, schema: TableSchema) -> float:
     """Write the trial's predictions again, at the temperature that is returned."""
-    file = paths.trial(spec.name).predictions
+    file = paths.trial(spec.own_name).predictions
     found = read_predictions(file, schema)
     valid = LabelReader(paths, schema).of("valid", spec.fold)
     valid_NC = align(valid.row_id_N, *found["valid"])
@@ -112,20 +130,20 @@ class TimedTrials:
         trials: Sequence[TrialSpec],
         paths: RunPaths,
         schema: TableSchema,
-        resolved: Resolved,
+        parameters_of: Callable[[TrialSpec], Parameters],
         ends: float | None,
         train: Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord],
     ) -> None:
         self._trials = trials
         self._paths = paths
         self._schema = schema
-        self._resolved = resolved
+        self._parameters_of = parameters_of
         self._train = train
         self._shares = TimeShares(trials, ends)
         self.fits = self._shares.fits
 
     def run(self, spec: TrialSpec) -> FitRecord:
-        until, parameters = self._shares.begin(spec), self._resolved.of_trial(spec)
+        until, parameters = self._shares.begin(spec), self._parameters_of(spec)
         if spec.settings:
             record = self._searches.run(spec, parameters, until)
         else:
@@ -153,20 +171,20 @@ class TimeShares:
         self._ends = ends
         self._clock = clock
         self._shares = {spec.name: _SEARCH_SHARE if spec.settings else 1 for spec in sharing_time(trials)}
-        self._begun: set[str] = set()
-        self._took_s: dict[str, float] = {}
+        self._begun: set[tuple[str | None, str]] = set()
+        self._took_s: dict[tuple[str | None, str], float] = {}
         self._began = 0.0
 
     def fits(self, spec: TrialSpec) -> bool:
-        if self._ends is None or spec.model not in self._begun:
+        if self._ends is None or _learner(spec) not in self._begun:
             return True
-        took_s = self._took_s.get(spec.model)
+        took_s = self._took_s.get(_learner(spec))
         return took_s is not None and self._clock() + _ENOUGH * took_s <= self._ends
 
     def begin(self, spec: TrialSpec) -> float | None:
         """The trial begins; returns when it has to be done, by `time.monotonic`."""
         self._began = self._clock()
-        self._begun.add(spec.model)
+        self._begun.add(_learner(spec))
         if self._ends is None or spec.name not in self._shares:
             return self._ends
         own = self._shares[spec.name]
@@ -175,4 +193,8 @@ class TimeShares:
         return self._began + (self._ends - self._began) * own / left
 
     def end(self, spec: TrialSpec) -> None:
-        self._took_s[spec.model] = self._clock() - self._began
+        self._took_s[_learner(spec)] = self._clock() - self._began
+
+
+def _learner(spec: TrialSpec) -> tuple[str | None, str]:
+    return spec.target, spec.model

@@ -93,7 +93,7 @@ def prepare(request: pytest.FixtureRequest, tmp_path: Path) -> Prepare:
     from sparkgpu.prepare.to_parquet import to_parquet
 
     def run(
-        data: Any, target: str, options: Mapping[str, Any] | None = None, *, by: str = "arrow"
+        data: Any, target: str | list[str], options: Mapping[str, Any] | None = None, *, by: str = "arrow"
     ) -> Prepared:
         number = len(list(tmp_path.glob("run-*")))
         if not isinstance(data, (str, Path)):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import time
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from sparkgpu.core.config.context_keys import ContextConfig, ContextKeys
@@ -56,6 +56,14 @@ def _gpu_names(value: Any) -> Any:
 def _listed(value: Any) -> Any:
     """One name as a list of one."""
     return (value,) if isinstance(value, str) else value
+
+
+def _one_or_several(value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    if isinstance(value, str) or value is None:
+        return value
+    if not value or len(set(value)) < len(value):
+        raise ValueError("name one column, or a list of different ones")
+    return value if len(value) > 1 else value[0]
 
 
 def _time_limit(value: Any) -> Any:
@@ -117,6 +125,8 @@ def _spark_settings(value: Any) -> Any:
 class DataConfig(Section):
     """``[data]``. `source` None means the built-in demo; `roles` maps columns to roles.
 
+    `target` is the column to predict, or a list of several.
+
     `valid` and `test` are tables with the user's own validation and test rows; all rows of `source` are
     shared among the other splits then. Text tables may have a `separator`, a `decimal` sign, a `date_format`
     (of Python's strptime) and an `encoding` (a name that Python knows) of their own.
@@ -131,7 +141,7 @@ class DataConfig(Section):
     decimal: Literal[".", ","] | None = None
     date_format: DateFormat | None = None
     encoding: Encoding | None = None
-    target: str | None = None
+    target: Annotated[str | tuple[str, ...] | None, AfterValidator(_one_or_several)] = None
     task: Literal["auto", "binary", "multiclass", "regression"] = "auto"
     ignore: tuple[str, ...] = ()
     weight: str | None = None
@@ -139,6 +149,21 @@ class DataConfig(Section):
     roles: dict[str, Role] = Field(default_factory=dict)
     max_categories: Count = 1000
     target_means: bool = True
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns to predict; none if the run has to ask for one."""
+        return (self.target,) if isinstance(self.target, str) else self.target or ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Of several targets, the name of each one's folder in ``targets/``; none of a single one."""
+        if len(self.targets) < 2:
+            return ()
+        names = [re.sub(r"[^0-9A-Za-z_-]+", "_", name)[:60] or "_" for name in self.targets]
+        if len(set(map(str.lower, names))) < len(names):
+            names = [f"{name}_{place}" for place, name in enumerate(names, start=1)]
+        return tuple(names)
 
 
 class PrepareConfig(Section):

@@ -27,6 +27,7 @@ from sparkgpu.core.config.model_keys import (
     with_models,
 )
 from sparkgpu.core.config.registry.engines import ENGINES
+from sparkgpu.core.config.rule_keys import DecisionConfig
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.words import nearest
 
@@ -207,6 +208,8 @@ def _check_together(config: RunConfig, origin: str) -> None:
         raise ConfigError(f"{origin}: both GPUs and cpu_lanes are asked for; choose one of them.")
     if "group_gap" in config.report.fail_on and not (config.groups or config.rules.without):
         raise ConfigError(f'{origin}: report.fail_on = ["group_gap"] needs columns. Name them by --groups.')
+    if config.data.folders:
+        _check_several(config, origin)
     if config.cluster.nodes > 1 and config.cluster.master is not None:
         raise ConfigError(
             f"{origin}: cluster.nodes = {config.cluster.nodes} spreads one run's network over machines, and "
@@ -214,6 +217,20 @@ def _check_together(config: RunConfig, origin: str) -> None:
         )
     for name, trees in config.trees_by_name.items():
         _check_trees(trees, name, devices.cpu_lanes, origin)
+
+
+def _check_several(config: RunConfig, origin: str) -> None:
+    """Refuse what a run with several targets cannot do yet."""
+    for key, is_asked in (
+        ("search", config.search is not None),
+        ("decision", config.decision != DecisionConfig()),
+        ("cluster.master", config.cluster.master is not None),
+    ):
+        if is_asked:
+            raise ConfigError(
+                f"{origin}: {key} takes one target, and data.target names {len(config.data.targets)}. Leave "
+                "it out, or run each target alone."
+            )
 
 
 def _check_trees(trees: TreesConfig, name: str, cpu_lanes: int | None, origin: str) -> None:

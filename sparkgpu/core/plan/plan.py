@@ -96,7 +96,7 @@ class Plan(Record):
 
     def training_ends(self, schema: TableSchema) -> float | None:
         """When all trials have to be done, by `time.monotonic`."""
-        models = len({trial.model for trial in self.trials})
+        models = len({(trial.target, trial.model) for trial in self.trials})
         if self.deadline is None:
             return None
         since_epoch_s = time.time() - time.monotonic() if self.master is not None else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -42,6 +42,16 @@ class TrialSpec(Record):
     settings: int = 0
     free: tuple[str, ...] = ()
     fixed: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def target(self) -> str | None:
+        """Of several targets, the folder of the only one that it learns; it stands before its own name."""
+        return self.name.rpartition(":")[0] or None
+
+    @property
+    def own_name(self) -> str:
+        """Its name among the trials of its target."""
+        return self.name.rpartition(":")[2]
 
     @property
     def branch(self) -> Branch:
@@ -132,7 +142,7 @@ def lay_out_trials(
     trials = []
     for seed, fold in product(range(config.seed, config.seed + repeats), folds):
         suffix = f"s{seed}" if fold is None else f"s{seed}-f{fold}"
-        for model, settings in _to_train(config):
+        for target, model, settings in _by_target(config):
             base = base_model(model)
             section, branch = config.section(base), config.branch(base)
             spread = strategy if isinstance(section, NeuralConfig) else "single"
@@ -146,7 +156,7 @@ def lay_out_trials(
             lane_of_search[model, seed] = lane
             trials.append(
                 TrialSpec(
-                    name=f"{model}-{suffix}",
+                    name=f"{target}:{model}-{suffix}" if target else f"{model}-{suffix}",
                     model=model,
                     engine=section.engine_name,
                     seed=seed,
@@ -162,6 +172,15 @@ def lay_out_trials(
                 )
             )
     return tuple(trials)
+
+
+def _by_target(config: RunConfig) -> Iterator[tuple[str | None, str, int]]:
+    """The models to train, each for all targets together (None) or for one after the other."""
+    for model, settings in _to_train(config):
+        section = config.section(base_model(model))
+        is_joint = isinstance(section, NeuralConfig) and NETWORKS.find(section.architecture).joint
+        for target in (None,) if is_joint else config.data.folders or (None,):
+            yield target, model, settings
 
 
 def _to_train(config: RunConfig) -> list[tuple[str, int]]:

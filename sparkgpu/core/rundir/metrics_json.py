@@ -18,7 +18,7 @@ from sparkgpu.core.rundir.groups import ColumnGroups
 from sparkgpu.core.rundir.intervals import IntervalsResult
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import HostRecord, SearchRecord
-from sparkgpu.core.words import seconds_text
+from sparkgpu.core.words import listed, seconds_text
 
 _LATE = 1.1
 
@@ -68,7 +68,7 @@ class RunInfo(Part):
 
 
 class DataInfo(Part):
-    """The prepared table; `weighted`: a column weights the metrics.
+    """The prepared table; `weighted`: a column weights the metrics. The run predicts `other_targets`, too.
 
     `rows_read` rows were read. `rows` of them are used and `rows_refused` are not, which `refused` counts by
     reason.
@@ -86,6 +86,7 @@ class DataInfo(Part):
     splits: dict[str, int]
     fingerprint: str
     weighted: bool = False
+    other_targets: tuple[str, ...] = ()
 
 
 class CalibrationResult(Part):
@@ -335,7 +336,10 @@ def read_results(paths: RunPaths) -> Results:
 
 
 def finished_results(paths: RunPaths) -> Results:
-    """As `read_results`. Raises `ConfigError` also if the folder holds no finished run."""
+    """As `read_results`. Raises `ConfigError` also if the folder holds no finished run with one target."""
+    if paths.targets_index.is_file():
+        folders = listed(own.root for own in paths.targets())
+        raise ConfigError(f"{paths.root}: this run has several targets. Give the folder of one: {folders}.")
     if not paths.metrics.is_file():
         raise ConfigError(f"{paths.root}: it holds no metrics.json. Give the folder of a finished run.")
     return read_results(paths)

@@ -130,6 +130,8 @@ class RunPaths:
     checkpoint_request = _Below("checkpoint-request")
     """While this file exists, every network in training writes one checkpoint as soon as it can."""
     metrics = _Below("metrics.json")
+    targets_index = _Below("targets.json")
+    """What a run with several targets found for each of them; these have the metrics."""
     profile = _Below("profile.json")
     """What is in the table, and checks of it."""
     explanations = _Below("explanations.json")
@@ -151,7 +153,17 @@ class RunPaths:
         return LanePaths(root=self.root / "lanes" / str(index))
 
     def trial(self, name: str) -> TrialPaths:
-        return TrialPaths(root=self.root / "trials" / name)
+        """The files of a trial; of one for a target alone (``price:trees-s7``), in that target's folder."""
+        target, _, own = name.rpartition(":")
+        return TrialPaths(root=(self.target(target) if target else self).root / "trials" / own)
+
+    def target(self, folder: str) -> RunPaths:
+        """The run directory of one of several targets."""
+        return RunPaths(root=self.root / "targets" / folder)
+
+    def targets(self) -> list[RunPaths]:
+        """Those of several targets; none in a run with one."""
+        return [RunPaths(root=folder) for folder in sorted(self.root.glob("targets/*")) if folder.is_dir()]
 
 
 def has_table(paths: RunPaths) -> bool:
@@ -184,14 +196,20 @@ def clear_unfinished(paths: RunPaths) -> list[str]:
             file.unlink()
             damaged.append(f"{found} is damaged or gone, so {file.parent.name} is trained again")
     if not has_table(paths):
-        for folder in (paths.table, paths.pipeline):
+        for folder in (paths.table, paths.pipeline, paths.root / "targets"):
             shutil.rmtree(folder, ignore_errors=True)
+    for own in paths.targets():
+        damaged += clear_unfinished(own)
+        for file in paths.root.glob("trials/*/DONE"):  # a network of all targets is done with all its files
+            if not own.trial(file.parent.name).done.exists():
+                file.unlink()
     remove_half_written(paths.root)
     for pattern in ("lanes/*/*.events.jsonl", "lanes/*/*error.json", "trials/*/error.json"):
         for file in paths.root.glob(pattern):
             file.unlink()
     shutil.rmtree(paths.report, ignore_errors=True)
     paths.metrics.unlink(missing_ok=True)
+    paths.targets_index.unlink(missing_ok=True)
     paths.stopped.unlink(missing_ok=True)
     paths.checkpoint_request.unlink(missing_ok=True)
     return damaged

@@ -17,7 +17,7 @@ def with_demo_target(config: RunConfig) -> RunConfig:
     """The configuration of a run of the demo. Raises `ConfigError` if it asks for another target."""
     if config.data.target not in (None, DEMO_TARGET):
         raise ConfigError(
-            f"--target {config.data.target}: the built-in demo predicts {DEMO_TARGET!r}. Give a SOURCE, or "
-            "leave --target out."
+            f"--target {','.join(config.data.targets)}: the built-in demo predicts {DEMO_TARGET!r}. Give a "
+            "SOURCE, or leave --target out."
         )
     return config.model_copy(update={"data": config.data.model_copy(update={"target": DEMO_TARGET})})

@@ -34,7 +34,10 @@ _OPEN_GROUPS = 8  # open at a time: enough to mix rows, few enough for their buf
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split. Labels are class codes (int64) or values (float64); missing is NaN or code -1."""
+    """Rows of one split. Labels are class codes (int64) or values (float64); missing is NaN or code -1.
+
+    Labels of several targets are (N, T), values or class codes in float64, NaN for none.
+    """
 
     row_id_N: NDArray[np.int64]
     label_N: NDArray[Any]
@@ -105,9 +108,10 @@ def read_rows(
 
 def _empty(schema: TableSchema, rows: int) -> Rows:
     """Rows to be filled."""
+    labels = (rows, len(schema.targets)) if schema.targets else rows
     return Rows(
         row_id_N=np.empty(rows, dtype=np.int64),
-        label_N=np.empty(rows, dtype=np.int64 if schema.classes else np.float64),
+        label_N=np.empty(labels, dtype=np.int64 if schema.classes else np.float64),
         weight_N=np.empty(rows, dtype=np.float32) if schema.weighted else None,
         numeric_NF=np.empty((rows, len(schema.numeric)), dtype=np.float32),
         codes_NK=np.empty((rows, len(schema.categorical)), dtype=np.int32),
@@ -194,7 +198,10 @@ class RowGroups:
             batch = batch.filter(pa.array(in_fold == self._in_fold))
         rows = _empty(self._schema, batch.num_rows)
         rows.row_id_N[:] = as_numpy(batch.column(ROW_ID))
-        rows.label_N[:] = as_numpy(batch.column(LABEL))
+        label = batch.column(LABEL)
+        rows.label_N[:] = as_numpy(label.flatten() if self._schema.targets else label).reshape(
+            rows.label_N.shape
+        )
         if rows.weight_N is not None:
             rows.weight_N[:] = as_numpy(batch.column(WEIGHT))
         for place, feature in enumerate(self._schema.numeric):

@@ -109,9 +109,12 @@ class TableSchema(Record):
     the target's type in Spark's spelling; None in tables of earlier versions. `held_out` are rows that lie
     beside the source; their ids follow its own. `metric` decides the run, and `decision` which class is
     predicted, if the user asked for them. `deviances` are the metrics of the distributions that
-    models learn. Texts of new rows are read in `dialect`. The columns `beside` the features, those of
-    ``rules.without``, are in the table for checks alone. Predictions never fall (1) or never grow (-1) with
-    the features in `monotone`; features meet only within a group of `interactions`, or all if there is none.
+    models learn. The table of several targets names their folders in `targets`, and its `classes` are empty:
+    its labels (N, T) are values or class codes, NaN for none. The table of each has those of its rows alone,
+    and knows the `other_targets`. Texts of new rows are read in `dialect`. The columns `beside` the features,
+    those of ``rules.without``, are in the table for checks alone. Predictions never fall (1) or never grow
+    (-1) with the features in `monotone`; features meet only within a group of `interactions`, or all if there
+    is none.
     """
 
     source: str
@@ -138,6 +141,8 @@ class TableSchema(Record):
     beside: tuple[Feature, ...] = ()
     monotone: dict[str, Literal[1, -1]] = Field(default_factory=dict)
     interactions: tuple[tuple[str, ...], ...] = ()
+    targets: tuple[str, ...] = ()
+    other_targets: tuple[str, ...] = ()
 
     @property
     def signs(self) -> tuple[int, ...]:

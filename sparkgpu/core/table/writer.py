@@ -1,6 +1,7 @@
 """Writes the rows of the prepared table: one float32 column for each feature. pyarrow and numpy only.
 
-A row is ``row_id`` int64, ``label`` (int32 class codes or float64 values), ``weight`` float64 and ``fold``
+A row is ``row_id`` int64, ``label`` (int32 class codes or float64 values; of several targets a list of
+float64), ``weight`` float64 and ``fold``
 int32 where the table has them, then the features in the schema's order. A level code is a number like any
 other, and NaN is a missing value; no column has nulls, which halves the time to read it.
 
@@ -35,17 +36,33 @@ def table_rows(
 ) -> pa.Table:
     """Rows as the table holds them. `slot_NF` holds the assembled vectors, with codes as numbers."""
     assert slot_NF.dtype == np.float32 and slot_NF.shape == (len(row_id_N), len(features))
-    label: Any = np.int32 if np.issubdtype(label_N.dtype, np.integer) else np.float64
-    columns: dict[str, NDArray[Any]] = {ROW_ID: row_id_N.astype(np.int64), LABEL: label_N.astype(label)}
+    columns: dict[str, pa.Array] = {ROW_ID: pa.array(row_id_N.astype(np.int64)), LABEL: _labels(label_N)}
     if weight_N is not None:
-        columns[WEIGHT] = weight_N.astype(np.float64)
+        columns[WEIGHT] = pa.array(weight_N.astype(np.float64))
     if fold_N is not None:
-        columns[FOLD] = fold_N.astype(np.int32)
+        columns[FOLD] = pa.array(fold_N.astype(np.int32))
     slot_FN = np.ascontiguousarray(slot_NF.T)
-    columns |= {feature.name: slot_N for feature, slot_N in zip(features, slot_FN, strict=True)}
-    arrays = [pa.array(values_N) for values_N in columns.values()]
-    fields = [pa.field(name, array.type, nullable=False) for name, array in zip(columns, arrays, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    columns |= {feature.name: pa.array(slot_N) for feature, slot_N in zip(features, slot_FN, strict=True)}
+    return _table(columns)
+
+
+def with_label(rows: pa.Table, label_N: NDArray[Any], weight_N: NDArray[np.float64] | None) -> pa.Table:
+    """The rows of a table of several targets, with the label and the weight of one."""
+    columns = dict(zip(rows.column_names, rows.columns, strict=True)) | {LABEL: _labels(label_N)}
+    if weight_N is not None:
+        columns[WEIGHT] = pa.array(weight_N.astype(np.float64))
+    return _table(columns)
+
+
+def _labels(label_N: NDArray[Any]) -> pa.Array:
+    if label_N.ndim > 1:
+        return pa.FixedSizeListArray.from_arrays(label_N.astype(np.float64).ravel(), label_N.shape[1])
+    return pa.array(label_N.astype(np.int32 if np.issubdtype(label_N.dtype, np.integer) else np.float64))
+
+
+def _table(columns: dict[str, Any]) -> pa.Table:
+    fields = [pa.field(name, column.type, nullable=False) for name, column in columns.items()]
+    return pa.Table.from_arrays([*columns.values()], schema=pa.schema(fields))
 
 
 def slots(features: Sequence[Feature], rows: Rows) -> NDArray[np.float32]:

@@ -148,11 +148,11 @@ class _Application:
         train: Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord],
     ) -> bool:
         """Train these one after the other; whether none failed."""
-        timed = TimedTrials(trials, self.paths, schema, resolved, plan.training_ends(schema), train)
+        timed = TimedTrials(trials, self.paths, schema, resolved.of_trial, plan.training_ends(schema), train)
         done = [
             run_trials(
                 plan, [spec], self.paths, self.events[spec.branch], timed.run, timed.fits,
-                calibrates=self.config.calibrates(schema.task),
+                calibrates=self.config.calibrates,
             )
             for spec in trials
         ]  # fmt: skip

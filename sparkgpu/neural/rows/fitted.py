@@ -13,11 +13,12 @@ import torch
 from sparkgpu.core.config.model_keys import NeuralConfig
 from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.table.rows import RowGroups, read_rows
-from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.core.table.schema import TableSchema, read_schema
 from sparkgpu.neural.nets.network import find_network, input_shape
 from sparkgpu.neural.rows.resident import ResidentSource, mean_weight, raw_rows
 from sparkgpu.neural.rows.stream import StreamedSource
 from sparkgpu.neural.strategies.base import Strategy
+from sparkgpu.neural.training.joint import JointObjective
 from sparkgpu.neural.training.objective import Objective
 from sparkgpu.trials.engine import NeuralTrial
 
@@ -46,8 +47,15 @@ class FittedRows:
         is_stream = self.residence == "stream"
         rows = read_rows(paths, schema, "train", fold=spec.fold, features=not is_stream)
         self.num_train_rows = len(rows.row_id_N)
-        fitted = Objective.fit(schema.task, rows.label_N, rows.weight_N, config.distribution)
-        self.objective = network.recipe.objective(fitted, rows.label_N)
+        num_outputs = schema.num_outputs
+        self.objective: Objective
+        if schema.targets:
+            each = [read_schema(paths.target(folder)) for folder in schema.targets]
+            joint = JointObjective.fit_all(each, rows.label_N, rows.weight_N, config)
+            self.objective, num_outputs = joint, joint.num_outputs
+        else:
+            fitted = Objective.fit(schema.task, rows.label_N, rows.weight_N, config.distribution)
+            self.objective = network.recipe.objective(fitted, rows.label_N)
         self._pool_rows = pool_rows(config, schema)
         if is_stream:
             groups = RowGroups(paths, schema, "train", fold=spec.fold)
@@ -76,7 +84,7 @@ class FittedRows:
             self.source = ResidentSource(rows=raw)
             del raw
         num_levels = tuple(len(feature.levels) for feature in schema.categorical)
-        self.shape = input_shape(config, self.transform, num_levels, schema.num_outputs)
+        self.shape = input_shape(config, self.transform, num_levels, num_outputs)
         rows = read_rows(paths, schema, "valid", fold=spec.fold)
         raw = raw_rows(rows, self.objective, mean_weight=mean_weight(rows.weight_N)).to(device)
         self.valid = raw.prepared(self.transform)

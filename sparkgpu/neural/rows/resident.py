@@ -80,7 +80,7 @@ class ResidentRows:
 
     def rolled(self) -> ResidentRows:
         """Rows with the numbers of these and the targets of their neighbours."""
-        return replace(self, target_N=self.target_N.roll(1))
+        return replace(self, target_N=self.target_N.roll(1, dims=0))
 
     def to(self, device: torch.device) -> ResidentRows:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))

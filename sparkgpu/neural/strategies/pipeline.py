@@ -95,18 +95,20 @@ class PipelineParallel(Distributed):
         # Evaluation is in float32, as everywhere.
         with self.precision.autocast() if self.module.training else nullcontext():
             if self._is_last:
-                weight_B = batch.weighted(torch.ones_like(batch.target_N, dtype=torch.float64))
-                target_B2 = torch.stack([batch.target_N.double(), weight_B], dim=1)
-                schedule(*inputs, target=functional.pad(target_B2, (0, 0, 0, missing)), losses=losses)
+                weight_B = batch.weighted(batch.numeric_NG.new_ones(len(batch), dtype=torch.float64))
+                target_BX = torch.column_stack([batch.target_N.double(), weight_B])
+                schedule(*inputs, target=functional.pad(target_BX, (0, 0, 0, missing)), losses=losses)
             else:
                 schedule(*inputs)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         return total + sum(loss.detach().double() for loss in losses)
 
-    def _micro_loss(self, outputs_BMC: Tensor, target_B2: Tensor) -> Tensor:
+    def _micro_loss(self, outputs_BMC: Tensor, target_BX: Tensor) -> Tensor:
+        """The target, or several, and last the weight of each row are in `target_BX`."""
         objective = self.objective
-        target_B = target_B2[:, 0].float() if objective.task == "regression" else target_B2[:, 0].long()
-        weight_B = target_B2[:, 1].float()
+        target_B = target_BX[:, :-1].squeeze(1)
+        target_B = target_B.float() if objective.task == "regression" else target_B.long()
+        weight_B = target_BX[:, -1].float()
         if self.module.training:
             return (objective.loss(outputs_BMC, target_B) * weight_B).sum() / self._denominator
         return torch.stack([(measure(outputs_BMC, target_B) * weight_B).sum() for measure in self._measures])

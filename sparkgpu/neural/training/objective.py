@@ -81,6 +81,11 @@ class Objective:
             return "log_loss"
         return "rmse" if self.distribution == "gaussian" else DEVIANCES[self.distribution]
 
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """That of the target of one row."""
+        return ()
+
     def targets(self, label_N: NDArray[np.int64 | np.float64]) -> Tensor:
         """Labels in the form the loss takes: class codes, or standardised values in float32."""
         if self.task != "regression":

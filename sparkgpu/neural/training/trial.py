@@ -27,13 +27,14 @@ from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import write_predictions
 from sparkgpu.core.table.rows import read_rows
-from sparkgpu.core.table.schema import SplitName
+from sparkgpu.core.table.schema import SplitName, read_schema
 from sparkgpu.neural.model import TabularModel, save_model
-from sparkgpu.neural.nets.network import TabularNet, build_net, find_network
+from sparkgpu.neural.nets.network import InputShape, TabularNet, build_net, find_network
 from sparkgpu.neural.rows.fitted import FittedRows
 from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.checkpoint import Checkpoints, TrainingState
 from sparkgpu.neural.training.fixed_step import CudaGraph, reason_against
+from sparkgpu.neural.training.joint import models_of
 from sparkgpu.neural.training.memory import TOO_LARGE, is_out_of_memory, release
 from sparkgpu.neural.training.optimizer import learns_by_muon
 from sparkgpu.neural.training.time_limit import TimeLimit
@@ -70,16 +71,13 @@ def run_rank(
         start = time.perf_counter()
         model, training = _train(trial, fitted, strategy, on_step, checkpoints, card)
         fit_s = time.perf_counter() - start
-    num_train_rows, notes = fitted.num_train_rows, fitted.notes
+    num_train_rows, notes, shape = fitted.num_train_rows, fitted.notes, fitted.shape
     del fitted  # frees the table's memory for the rows to predict
     resources = _resources(strategy)
     if model is None:
         return None
     assert training.best is not None
     with strategy.slow_work():
-        if model.objective.distribution == "lognormal":
-            _smear(trial, model)
-        save_model(model, paths.root, parameters, trial.schema)
         lines = [  # without the digits that float32 does not have
             curve.CurvePoint(
                 step=point.epoch,
@@ -89,8 +87,15 @@ def run_rank(
             )
             for point in training.curve
         ]
-        write_text(paths.learning_curve, curve.curve_as_csv(model.objective.metric, lines))
-        predict_s = _predict(trial, model)
+        curve_csv = curve.curve_as_csv(model.objective.metric, lines)
+        predict_s = 0.0
+        for own, one in _of_targets(trial, model, shape):
+            own.paths.root.mkdir(parents=True, exist_ok=True)
+            if one.objective.distribution == "lognormal":
+                _smear(own, one)
+            save_model(one, own.paths.root, parameters, own.schema)
+            write_text(own.paths.learning_curve, curve_csv)
+            predict_s += _predict(own, one)
     checkpoints.remove()
     on_gpu = strategy.device.type == "cuda"
     return FitRecord(
@@ -112,6 +117,18 @@ def run_rank(
         memory_plan=card.plan if card is not None else None,
         notes=(*notes, *(card.notes if card is not None else ()), *training.notes),
     )
+
+
+def _of_targets(
+    trial: NeuralTrial, model: TabularModel, shape: InputShape
+) -> list[tuple[NeuralTrial, TabularModel]]:
+    """The trial and its model; of several targets, those of each one."""
+    folders = trial.schema.targets
+    if not folders:
+        return [(trial, model)]
+    each = [trial.run.target(folder) for folder in folders]
+    own = [replace(trial, run=paths, schema=read_schema(paths)) for paths in each]
+    return list(zip(own, models_of(model, trial.parameters, shape), strict=True))
 
 
 def _smear(trial: NeuralTrial, model: TabularModel) -> None:

@@ -33,6 +33,8 @@ def advise(config: RunConfig, tell: Callable[[str], None]) -> tuple[AdviceRecord
     """
     if config.search is not None:
         raise ConfigError("search: how long it takes depends on what it tries. Leave it out of the advice.")
+    if config.data.folders:
+        raise ConfigError("target: advice is about a run with one target. Name one of them.")
     check_engines(config)
     source, config = source_of(config)
     machine = find_machine()

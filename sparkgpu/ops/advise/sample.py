@@ -28,7 +28,7 @@ from sparkgpu.core.table.source import Source
 from sparkgpu.lanes.launch import outside_environment
 from sparkgpu.prepare.column_values import labels_of
 from sparkgpu.prepare.columns import ROW_ID
-from sparkgpu.prepare.decisions import checked_target
+from sparkgpu.prepare.decisions import checked_targets
 from sparkgpu.prepare.kernel import look
 from sparkgpu.prepare.local_rows import LocalRows, merged
 from sparkgpu.prepare.roles import ColumnStatistics, infer_task
@@ -74,8 +74,8 @@ def take_sample(source: Source, config: RunConfig, most_rows: int, folder: Path)
     file = folder / "sample.parquet"
     pq.write_table(table, file)
     rows = LocalRows(source.model_copy(update={"location": str(file), "format": "parquet"}))
-    target = checked_target(source.name, rows.types, config)
-    work = partial(look, schema=rows.schema, target=target, roles=config.data.roles)
+    (target,) = checked_targets(source.name, rows.types, config)
+    work = partial(look, schema=rows.schema, targets=(target,), roles=config.data.roles)
     found = merged(rows.map(work, rows.types)).statistics(rows.types)
     counts = found[target].counts or {}
     task: Task = "regression"

@@ -115,6 +115,8 @@ def _asked(rows: int, epochs: int | None, file: Path | None, sets: list[str] | N
     from sparkgpu.ops.bench.bench import Asked
 
     found = toml.load(file=file, options=keyed(**options), assignments=sets or ())
+    if found.data.folders:
+        raise ConfigError("target: a bench trains for one target. Name one of them.")
     return Asked(config=found, rows=rows, epochs=epochs)
 
 

@@ -137,6 +137,8 @@ class Display:
         self._start = min(self._start, self._clock() - results.run.wall_s)
         table = all_metrics(results)
         self._console.print()
+        if results.data.other_targets:
+            self._line(f"target  {clean(results.data.target)}")
         print_table(self._console, table)
         if table.marked:
             self._line(f"* best of the {table.best_of}", "dim")

@@ -42,7 +42,8 @@ def table_facts(schema: TableSchema) -> Iterable[tuple[str, str]]:
     yield "rows", f"{schema.rows_text} ({splits}){refused}"
     classes = f": {listed(schema.classes, most=6)}" if schema.classes else ""
     folds = f", {schema.folds} folds" if schema.folds else ""
-    yield "target", f"{schema.target}, {schema.task}{classes}{folds}"
+    kind = f", {schema.task}{classes}" if not schema.targets else ""
+    yield "targets" if schema.targets else "target", f"{schema.target}{kind}{folds}"
     kinds = ", ".join(
         f"{len(features):,} {kind}"
         for kind, features in (("numeric", schema.numeric), ("categorical", schema.categorical))

@@ -24,8 +24,9 @@ from sparkgpu.core.rundir.lock import was_killed
 from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.records import StopRecord
+from sparkgpu.core.rundir.targets import read_targets
 from sparkgpu.core.table.schema import read_schema
-from sparkgpu.core.words import seconds_text
+from sparkgpu.core.words import listed, seconds_text
 from sparkgpu.present.terminal.display import Display, open_display
 
 SILENT_S = 15.0
@@ -107,7 +108,7 @@ class _Attached:
         """Show what is new; the exit code of the run if it has ended."""
         if not self._paths.root.is_dir():
             return self._gone()
-        has_ended = self._paths.metrics.is_file()  # before the events are read, so that none is missed
+        has_ended = self._result.is_file()  # before the events are read, so that none is missed
         if self._has_plan or self._paths.plan.is_file():
             self._show_news()
         if has_ended:
@@ -120,12 +121,18 @@ class _Attached:
         self._judge_silence()
         return None
 
+    @property
+    def _result(self) -> Path:
+        """The file that a run writes last but for its report."""
+        index = self._paths.targets_index
+        return index if index.is_file() else self._paths.metrics
+
     def _show_news(self) -> None:
         if not self._has_plan:
             self._has_plan = True
             data = config_io.load(file=self._paths.config).data
             plan = read_record(self._paths.plan, Plan)
-            self._display.plan(plan, data.source or "the built-in demo", data.target)
+            self._display.plan(plan, data.source or "the built-in demo", listed(data.targets) or None)
         if not self._has_table and self._paths.schema.is_file():
             self._has_table = True
             self._display.table(read_schema(self._paths))
@@ -152,14 +159,18 @@ class _Attached:
         if self._code is None:
             from sparkgpu.score.metrics import check_installed  # numpy: not before it is needed
 
-            results = read_results(self._paths)
-            check_installed(results.comparison.metric, self._paths.root)
-            self._code = TrialError.exit_code if results.failed else EXIT_DONE
+            index = read_targets(self._paths)
+            each = [self._paths.target(entry.folder) for entry in index.targets] if index else [self._paths]
+            self._code = EXIT_DONE
+            for paths in each:
+                results = read_results(paths)
+                check_installed(results.comparison.metric, paths.root)
+                self._code = TrialError.exit_code if results.failed else self._code
+                self._display.finish(results, paths)
             self._ended_s = time.monotonic()
-            self._display.finish(results, self._paths)
         page = self._paths.report / "index.html"
         missing = f"there is no report; `sparkgpu report {self._paths.root}` makes it"
-        age_s = max(time.monotonic() - self._ended_s, time.time() - self._paths.metrics.stat().st_mtime)
+        age_s = max(time.monotonic() - self._ended_s, time.time() - self._result.stat().st_mtime)
         if not page.is_file() and age_s < _REPORT_S and not was_killed(self._paths):
             return None
         self._display.report(page, () if page.is_file() else (missing,))

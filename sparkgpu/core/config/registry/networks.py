@@ -31,7 +31,8 @@ class NetworkEntry(Entry):
     ``inner``, by the inner width of each block; None, not at all. If it is `whole`, a device must hold all of
     it, so nothing cuts it. With `bfloat16_on_amx` it trains in
     bfloat16 on a CPU with AMX where nobody asks for a format, because that measured faster and no worse.
-    `search` holds the settings that ``--search`` tries.
+    `search` holds the settings that ``--search`` tries. Of several targets a `joint` network has a head for
+    each; of others one is trained for each target.
     """
 
     presets: Mapping[str, Defaults]
@@ -48,6 +49,7 @@ class NetworkEntry(Entry):
     tensor_parallel: Literal["pairs", "inner"] | None = None
     whole: bool = False
     bfloat16_on_amx: bool = False
+    joint: bool = False
     search: SearchSpace = field(default_factory=dict)
 
 
@@ -96,6 +98,7 @@ _TABM = NetworkEntry(
     on_multiclass={"muon_learning_rate": 0.02},
     tensor_parallel="pairs",
     bfloat16_on_amx=True,
+    joint=True,
     search={
         "learning_rate": Range(low=5e-4, high=5e-3, log=True),
         "weight_decay": Range(low=1e-5, high=1e-2, log=True),
@@ -143,6 +146,7 @@ _MLP = NetworkEntry(
         "best": {"hidden": (512, 512, 512), "epochs": 300, "patience": 30, "dropout": 0.15},
     },
     tensor_parallel="pairs",
+    joint=True,
     search=_SEARCH_PLAIN,
 )
 _RESNET = NetworkEntry(
@@ -155,6 +159,7 @@ _RESNET = NetworkEntry(
         "best": {"hidden": (256, 256, 256, 256), "epochs": 300, "patience": 30, "dropout": 0.15},
     },
     tensor_parallel="inner",
+    joint=True,
     search=_SEARCH_PLAIN,
 )
 # By the defaults of its authors' toolbox, and float32, since distances lose what bfloat16 rounds.
