@@ -211,15 +211,18 @@ class _Trees(_Estimator):
     def feature_importances_(self) -> NDArray[np.float64]:
         """The shares (F,) of the columns of X in the library's importance: the gain of LightGBM and XGBoost.
 
-        The parts of a timestamp are added up. Raises `AttributeError` if the engine has none.
+        The parts of a timestamp are added up, and what two columns share is divided. Raises `AttributeError`
+        if the engine has none.
         """
         importance = getattr(self._fitted(), "importance", None)
         if importance is None:
             raise AttributeError(f"engine={self.engine!r} keeps no importances; use permutation_importance.")
-        source_of = {feature.name: feature.source for feature in self._trained.schema.features}
+        feature_of = {feature.name: feature for feature in self._trained.schema.features}
         share_of = dict.fromkeys(self._columns, 0.0)
         for name, value in importance().items():
-            share_of[source_of[name]] += float(value)
+            owners = feature_of[name].pair or (name,)
+            for owner in owners:
+                share_of[feature_of[owner].source] += float(value) / len(owners)
         share_F = np.array(list(share_of.values()))
         return share_F / (share_F.sum() or 1.0)
 

@@ -25,7 +25,8 @@ def means_of(means: Mapping[str, LevelMeans]) -> MeansOf:
 def encoding(schema: TableSchema, means: MeansOf, described: Description | None = None) -> str:
     """The features in the file's order, each with its `column` and the `part` of it that it is.
 
-    A category has `words`, in the order of their codes. A mean target has `words` and `means`. In H2O's own
+    A category has `words`, in the order of their codes. A mean target has `words` and `means`, and the sum or
+    difference of two columns (`part` begins with + or −) has both as `pair`. In H2O's own
     trees (`described`) the features of `one_hot` have a column for each word and one for missing, and if
     `sparse` is true, a 0 counts as missing.
     """
@@ -34,6 +35,9 @@ def encoding(schema: TableSchema, means: MeansOf, described: Description | None 
         _described(features[name], means, described.domains.get(name, ()) if described else None)
         for name in (described.features if described else features)
     ]
+    for one in found:
+        if pair := features[one["name"]].pair:
+            one["pair"] = [features[name].source for name in pair]
     h2o = (
         {"one_hot": described.features[: described.num_one_hot], "sparse": described.sparse}
         if described

@@ -166,7 +166,7 @@ def example_of(fitted: FittedModel) -> pd.DataFrame:
     rows = read_rows(paths, fitted.schema, "test").part(slice(_EXAMPLE_ROWS))
     columns: dict[str, Any] = {}
     for place, feature in enumerate(fitted.schema.numeric):
-        if feature.means_of is None:
+        if not feature.is_derived:
             _add_number(columns, feature, rows.numeric_NF[:, place])
     for place, feature in enumerate(fitted.schema.categorical):
         words = np.array([*feature.levels, None], dtype=object)

@@ -219,6 +219,9 @@ def notes_on(
                 f"one, in {100 * (1 - found.kept / found.values):.1f} % of the training rows "
                 "(data.max_categories)"
             )
+    for feature in features:
+        if feature.reading == "sum":
+            notes.append(f"{feature.title}: the sum and the difference of the two are features as well")
     if with_mean := dict.fromkeys(feature.source for feature in features if feature.means_of):
         notes.append(f"{listed(with_mean)}: the mean target of each level, all counted, is a feature as well")
     return tuple(notes)

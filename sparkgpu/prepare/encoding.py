@@ -41,6 +41,7 @@ from sparkgpu.prepare.column_values import (
     timestamps,
 )
 from sparkgpu.prepare.columns import is_number
+from sparkgpu.prepare.pairs import fill_pairs
 from sparkgpu.prepare.roles import FLOAT32_MAX
 from sparkgpu.prepare.spelling import spelled
 from sparkgpu.prepare.target_means import LevelMeans, load_means
@@ -128,7 +129,7 @@ class Encoder:
         self.findings.values.update({name: size - column.null_count for name, column in column_of.items()})
         timestamp_of: dict[str, pa.Array] = {}
         for feature in self._schema.numeric:
-            if feature.means_of is not None or feature.is_text:
+            if feature.is_derived or feature.is_text:
                 continue
             source, column = feature.source, column_of[feature.source]
             if feature.reading == "timestamp":
@@ -146,6 +147,7 @@ class Encoder:
             is_large_N = np.abs(value_N) > FLOAT32_MAX
             self.findings.too_large[source] += int(is_large_N.sum())
             numeric_NF[:, place_of[feature.name]] = np.where(is_large_N, np.nan, value_N)
+        fill_pairs(self._schema, numeric_NF)
         for place, feature in enumerate(self._schema.categorical):
             codes = self._levels[feature.name].codes
             codes_NK[:, place], unknown = _read(feature, codes, column_of[feature.source])

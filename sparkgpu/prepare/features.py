@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from sparkgpu.core.errors import DataError
 from sparkgpu.core.table.schema import OTHER_LEVEL, DroppedColumn, Feature, Reading
 from sparkgpu.prepare.column_values import as_texts
+from sparkgpu.prepare.pairs import coordinates
 from sparkgpu.prepare.roles import ColumnRole, is_prose, safe_names, text_reason
 from sparkgpu.prepare.split import TRAIN, SplitRule
 from sparkgpu.prepare.texts import ESTIMATE
@@ -125,6 +127,8 @@ def features_of(
 ) -> tuple[Feature, ...]:
     """The features of columns with these roles, in the order of the vector; `types` are Spark's.
 
+    Behind them stand those of pairs of columns.
+
     VectorAssembler takes the columns `as_they_are` from the user's table. All others are numbered inside the
     pipeline, since dots and quotes in names break its stages.
     """
@@ -138,8 +142,14 @@ def features_of(
         for role in roles
         for part in (role.parts if role.role in ("timestamp", "text") else (None,))
     ]
-    names = safe_names([f"{role.column}_{part}" if part else role.column for role, part in parts])
-    return tuple(
+    pairs = coordinates([role.column for role in roles if role.role == "numeric"])
+    names = safe_names(
+        [
+            *(f"{role.column}_{part}" if part else role.column for role, part in parts),
+            *(f"{first}_{way}_{second}" for first, second in pairs for way in ("plus", "minus")),
+        ]
+    )
+    own = [
         Feature(
             name=name,
             source=role.column,
@@ -150,5 +160,21 @@ def features_of(
             reading=_READINGS.get(role.role) or ("estimate" if str(part).startswith(ESTIMATE) else "topic"),
             type=types[role.column],
         )
-        for place, (name, (role, part)) in enumerate(zip(names, parts, strict=True))
-    )
+        for place, (name, (role, part)) in enumerate(zip(names[: len(parts)], parts, strict=True))
+    ]
+    name_of = {feature.source: feature.name for feature in own}
+    ways: list[tuple[str, Reading]] = [("+", "sum"), ("−", "difference")]
+    made = [
+        Feature(
+            name=names[place],
+            source=first,
+            part=f"{sign} {second}",
+            kind="numeric",
+            pipeline=f"{prefix}{place}",
+            pair=(name_of[first], name_of[second]),
+            reading=reading,
+            type=types[first],
+        )
+        for place, ((first, second), (sign, reading)) in enumerate(product(pairs, ways), start=len(own))
+    ]
+    return (*own, *made)

@@ -4,7 +4,8 @@ Its stages are Spark's own: a SQLTransformer (typed columns, parts of timestamps
 the levels found in the training rows, a SQLTransformer (codes; missing is null), a VectorAssembler (missing
 is NaN), which takes columns of finite numbers as they are. A text goes through a RegexTokenizer, a
 CountVectorizerModel, its words' rareness, a Normalizer, and a PCAModel whose matrix gives estimates and
-topics; in the table, training rows have other estimates (`sparkgpu.prepare.texts`). Saved by Spark's own
+topics; in the table, training rows have other estimates (`sparkgpu.prepare.texts`). One more SQLTransformer
+adds the sums of pairs (`sparkgpu.prepare.pairs`). Saved by Spark's own
 writer, it gives the same vectors in plain Spark, in a session whose time zone is UTC. Mean targets of levels
 enter as columns before the VectorAssembler.
 
@@ -49,11 +50,16 @@ def pipeline_model(
     features = [feature for feature in features if not feature.is_text or feature.name in texts]
     own = [feature for feature in features if feature.means_of is None]
     typed = [
-        f"{_typed(feature)} AS {feature.pipeline}" for feature in own if feature.pipeline != feature.source
+        f"{_typed(feature)} AS {feature.pipeline}"
+        for feature in own
+        if feature.pipeline != feature.source and not feature.pair
     ]
     stages: list[Transformer] = []
     if typed:
         stages.append(SQLTransformer(statement=f"SELECT *, {', '.join(typed)} FROM __THIS__"))
+    by_name = {feature.name: feature for feature in own}
+    if pairs := [f"{_pair(feature, by_name)} AS {feature.pipeline}" for feature in own if feature.pair]:
+        stages.append(SQLTransformer(statement=f"SELECT *, {', '.join(pairs)} FROM __THIS__"))
     indexed = [feature for feature in own if _is_indexed(feature)]
     if indexed:
         java = java_of(session)
@@ -102,6 +108,12 @@ def _slot(feature: Feature) -> str:
     if feature.is_text:
         return f"{feature.pipeline}_text"
     return f"{feature.pipeline}_code" if _is_indexed(feature) else feature.pipeline
+
+
+def _pair(feature: Feature, by_name: Mapping[str, Feature]) -> str:
+    """The SQL of a feature made of two others; in 32 bits, as the table holds them."""
+    first, second = (f"cast({quoted(by_name[name].pipeline)} AS float)" for name in feature.pair or ())
+    return f"{first} {'+' if feature.reading == 'sum' else '-'} {second}"
 
 
 def _is_indexed(feature: Feature) -> bool:

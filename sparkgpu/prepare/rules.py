@@ -17,7 +17,13 @@ WITHHELD = "withheld by rules.without: it is in the table for checks alone"
 def split_features(
     features: Sequence[Feature], rules: RulesConfig
 ) -> tuple[tuple[Feature, ...], tuple[Feature, ...]]:
-    """The features, and those of the columns that ``rules.without`` withholds from models."""
+    """The features, and those of the columns that ``rules.without`` withholds from models.
+
+    A column that a rule names is in no pair: the rule would have to bind the other column, too.
+    """
+    bound = {*rules.without, *rules.monotone, *(name for group in rules.interactions for name in group)}
+    named = {feature.name for feature in features if feature.source in bound}
+    features = [feature for feature in features if not named.intersection(feature.pair or ())]
     beside = tuple(feature for feature in features if feature.source in rules.without)
     return tuple(feature for feature in features if feature not in beside), beside
 

@@ -24,7 +24,7 @@ def with_groups(
     seed: int,
 ) -> list[ModelResult]:
     """The models, each with its metrics by the user's `columns` and by those beside the features."""
-    features = [one for one in schema.features if one.means_of is None and one.source in columns]
+    features = [one for one in schema.features if not one.is_derived and one.source in columns]
     own = schema.with_features([*features, *schema.beside])
     test = labels.all("test")
     titles = [one.title for one in (*own.numeric, *own.categorical)]

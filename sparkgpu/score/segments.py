@@ -135,7 +135,7 @@ def groupings_of(schema: TableSchema, features: Rows) -> list[Grouping]:
             if feature.is_boolean
             else by_range(feature.title, value_N.astype(np.float64))
             for feature, value_N in zip(schema.numeric, features.numeric_NF.T, strict=True)
-            if feature.means_of is None and not feature.is_text
+            if not feature.is_derived and not feature.is_text
         ),
         *(
             by_level(feature.title, feature.levels, features.codes_NK[:, place])

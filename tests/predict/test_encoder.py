@@ -160,7 +160,10 @@ def test_any_frame_is_encoded_with_codes_and_finite_numbers_or_refused(table: pa
             {"when": [{"a": 1}]},
             "column 'when' is of type struct<a: int64>; the model needs timestamps there.",
         ),
-        ({"size": [dt.time(1)]}, "column 'size' is of type time64[us]; the model needs numbers there."),
+        (
+            {"size": [dt.date(2024, 1, 1)]},
+            "column 'size' is of type date32[day]; the model needs numbers there.",
+        ),
     ],
 )
 def test_a_type_that_holds_no_such_values_is_named(columns: dict[str, Any], words: str) -> None:

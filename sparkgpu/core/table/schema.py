@@ -19,7 +19,7 @@ from sparkgpu.core.words import short_source
 
 Task = Literal["binary", "multiclass", "regression"]
 FeatureKind = Literal["numeric", "categorical"]
-Reading = Literal["number", "boolean", "category", "timestamp", "estimate", "topic"]
+Reading = Literal["number", "boolean", "category", "timestamp", "estimate", "topic", "sum", "difference"]
 SplitName = Literal["train", "valid", "test"]
 
 ROW_ID = "row_id"
@@ -41,11 +41,11 @@ class Feature(Record):
     the Spark pipeline (the user's own where its numbers need no reading). `levels` are the categories in code
     order; the table holds their codes as numbers. NaN in the table is a missing value, and so is a category
     that the training split does not contain. `means_of` names the feature whose levels' mean targets this one
-    holds.
+    holds, and `pair` the two features, of `source` and of another column, whose sum or difference it is.
 
     `reading` tells how the source's values, of Spark's type `type`, became this feature's: as numbers,
-    booleans or categories, as parts of timestamps, or as estimates and topics of texts. Both are None in
-    tables of earlier versions.
+    booleans or categories, as parts of timestamps, as estimates and topics of texts, or as sum or difference.
+    Both are None in tables of earlier versions.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Feature(Record):
     part: str | None = None
     levels: tuple[str, ...] = ()
     means_of: str | None = None
+    pair: tuple[str, str] | None = None
     reading: Reading | None = None
     type: str | None = None
 
@@ -67,6 +68,11 @@ class Feature(Record):
     def is_boolean(self) -> bool:
         """Whether its 0 and 1 are `BOOLEANS` for the user."""
         return self.reading == "boolean"
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it follows from other features: a mean target, or the sum or difference of a pair."""
+        return self.means_of is not None or self.pair is not None
 
     @property
     def is_text(self) -> bool:

@@ -1,8 +1,9 @@
 """Which columns of the prepared table belong to which of the user's columns.
 
 A user's column is shuffled as a whole: a category with its mean targets, a timestamp with all its parts, a
-text with its estimates and topics. What is drawn is one feature: a category, again with its mean targets, one
-part of a timestamp, or the first estimate of a text, with all that goes with it.
+text with its estimates and topics; what is made of two columns follows from them. What is drawn is one
+feature: a category, again with its mean targets, one part of a timestamp, or the first estimate of a text,
+with all that goes with it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def user_columns(schema: TableSchema) -> tuple[Column, ...]:
     coded = {feature.name: place for place, feature in enumerate(schema.categorical)}
     found: dict[str, list[tuple[Feature, Places]]] = {}
     for feature in schema.features:
-        if feature.means_of is not None:
+        if feature.is_derived:
             continue
         if feature.is_text:
             if feature.source in found:

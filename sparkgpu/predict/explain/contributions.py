@@ -26,6 +26,7 @@ from sparkgpu.core.table.schema import Feature, SplitName, TableSchema
 from sparkgpu.predict.explain.sample import read_some
 from sparkgpu.predict.output import PREDICTION, typed_classes
 from sparkgpu.prepare.encoding import Encoder
+from sparkgpu.prepare.pairs import fill_pairs
 from sparkgpu.score.rows import FloatArray
 from sparkgpu.trials.saved_model import largest_difference
 
@@ -95,7 +96,11 @@ def exact(
         found_NGF = np.asarray(model.contributions(rows), np.float64)
         scale = _scale(schema, found_NGF.sum(axis=2), np.asarray(model.predict(rows), np.float64))
         total_NGF = total_NGF + weight / (temperature or 1.0) * found_NGF
-    belongs_FM = _owners(schema.features, columns)[:, None] == np.arange(len(columns))
+    belongs_FM = (_owners(schema.features, columns)[:, None] == np.arange(len(columns))).astype(np.float64)
+    place_of = {feature.name: place for place, feature in enumerate(schema.features)}
+    for place, feature in enumerate(schema.features):
+        if feature.pair:  # half to each
+            belongs_FM[place] = belongs_FM[[place_of[name] for name in feature.pair]].mean(axis=0)
     return Contributions(scale=scale, base_NG=total_NGF[..., -1], added_NGM=total_NGF[..., :-1] @ belongs_FM)
 
 
@@ -173,6 +178,7 @@ def _sampled(
             numeric_NF=np.where(own_RM[:, owner_F], rows.numeric_NF[row_R], background.numeric_NF[other_R]),
             codes_NK=np.where(own_RM[:, owner_K], rows.codes_NK[row_R], background.codes_NK[other_R]),
         )
+        fill_pairs(schema, mixed.numeric_NF)
         values = predict(mixed).reshape(len(pair_J), 2, count + 1, -1)[..., outputs]
         step = np.diff(values, axis=2)
         by_rank = (step[:, 0] - step[:, 1]) / 2

@@ -5,7 +5,7 @@ N rows of the sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import RowGroups, Rows, joined
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.predict.explain.columns import Places
+from sparkgpu.prepare.pairs import fill_pairs
 from sparkgpu.score.predictions import user_weights
 from sparkgpu.score.rows import FloatArray
 
@@ -25,6 +26,7 @@ _MOST_READ = 40  # times the sample; more rows would only take time to decode
 class Sample:
     """Rows in random order, so that the first of them are a sample, too. `weight_N` counts rows."""
 
+    schema: TableSchema
     rows: Rows
     weight_N: FloatArray
 
@@ -32,7 +34,7 @@ class Sample:
         return len(self.rows.row_id_N)
 
     def first(self, rows: int) -> Sample:
-        return Sample(rows=self.rows.part(slice(rows)), weight_N=self.weight_N[:rows])
+        return replace(self, rows=self.rows.part(slice(rows)), weight_N=self.weight_N[:rows])
 
     def changed(self, row_N: NDArray[np.int64], places: Places, from_N: NDArray[np.int64]) -> Rows:
         """The rows `row_N`, whose columns in `places` are those of the rows `from_N`."""
@@ -41,6 +43,7 @@ class Sample:
             rows.numeric_NF[:, place] = self.rows.numeric_NF[from_N, place]
         for place in places.codes:
             rows.codes_NK[:, place] = self.rows.codes_NK[from_N, place]
+        fill_pairs(self.schema, rows.numeric_NF)
         return rows
 
 
@@ -59,7 +62,9 @@ def draw_sample(paths: RunPaths, schema: TableSchema, rows: int, seed: int) -> S
         chosen_N, weight_N = _of_two_classes(read.label_N[chosen_N], chosen_N, rows, random)
     chosen_N, own_N = chosen_N[:rows], user_weights(read, schema)
     return Sample(
-        rows=read.part(chosen_N), weight_N=weight_N if own_N is None else weight_N * own_N[chosen_N]
+        schema=schema,
+        rows=read.part(chosen_N),
+        weight_N=weight_N if own_N is None else weight_N * own_N[chosen_N],
     )
 
 
