@@ -11,7 +11,7 @@ from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.rundir.targets import TargetIndex
 from sparkgpu.core.words import clean, listed, short_source
 from sparkgpu.present.leaderboard import all_metrics
-from sparkgpu.present.report import page_of, render
+from sparkgpu.present.report import Kind, page_of, render
 from sparkgpu.present.result_tables import Fact
 from sparkgpu.present.verdict import verdict
 
@@ -32,14 +32,15 @@ def build_overview(paths: RunPaths, index: TargetIndex) -> Path:
         "version": __version__,
     }
     page = paths.report / "index.html"
-    for kind, file in (("md", paths.report / "report.md"), ("html", page)):
+    kinds: tuple[tuple[Kind, Path], ...] = (("md", paths.report / "report.md"), ("html", page))
+    for kind, file in kinds:
         sections = [
             (
                 entry.folder,
                 f"{clean(entry.target)} ({entry.task})",
                 render(
                     f"target.{kind}.j2",
-                    kind,  # type: ignore[arg-type]
+                    kind,
                     {
                         "verdict": verdict(results),
                         "leaderboard": all_metrics(results),
@@ -51,5 +52,5 @@ def build_overview(paths: RunPaths, index: TargetIndex) -> Path:
             )
             for entry, results in found.items()
         ]
-        write_text(file, page_of(f"report.{kind}.j2", kind, frame, sections))  # type: ignore[arg-type]
+        write_text(file, page_of(f"report.{kind}.j2", kind, frame, sections))
     return page

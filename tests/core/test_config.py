@@ -177,3 +177,17 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert refusal(file=file).startswith(
         f"{file}: unknown key 'trees.learning_rate'. Did you mean 'trees.learn_rate'? [trees] has"
     )
+
+
+def test_several_targets_are_a_list_and_each_has_a_folder_that_no_other_has() -> None:
+    several = config_io.load(options={"data.target": ["net price", "sold"]})
+    assert several.data.targets == ("net price", "sold")
+    assert several.data.folders == ("net_price", "sold")
+    assert config_io.load(options={"data.target": ["a b", "a_b"]}).data.folders == ("a_b_1", "a_b_2")
+    for one in ("sold", ["sold"]):
+        data = config_io.load(options={"data.target": one}).data
+        assert (data.target, data.targets, data.folders) == ("sold", ("sold",), ())
+    with pytest.raises(
+        ConfigError, match=r"data\.target = .* name one column, or a list of different ones\."
+    ):
+        config_io.load(options={"data.target": ["sold", "sold"]})

@@ -247,6 +247,18 @@ def test_few_rows_get_trees_in_two_sizes_unless_the_user_set_their_size_or_numbe
     assert resolved("trees.max_depth=4", "trees.try_smaller=true").trees.try_smaller
 
 
+def test_of_several_targets_trees_have_a_trial_for_each_and_networks_that_can_have_one_for_all() -> None:
+    plan = plan_of(
+        'data.target=["net price", "sold"]', 'models=["trees", "neural", {name="r", architecture="realmlp"}]',
+        "devices.cpu_lanes=2", "repeats=1",
+    )  # fmt: skip
+    assert names(plan) == [
+        "net_price:trees-s7", "sold:trees-s7", "neural-s7", "net_price:r-s7", "sold:r-s7",
+    ]  # fmt: skip
+    found = [(trial.target, trial.own_name, trial.lane) for trial in plan.trials[:3]]
+    assert found == [("net_price", "trees-s7", 0), ("sold", "trees-s7", 1), (None, "neural-s7", 0)]
+
+
 def test_lightgbm_on_a_gpu_lane_says_that_it_trains_on_the_cpu() -> None:
     plan = plan_of("trees.engine=lightgbm", gpus=2)
     assert plan.reasons["trees"].startswith("on the CPU: lightgbm has no GPU build here; ")

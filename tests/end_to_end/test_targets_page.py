@@ -130,6 +130,25 @@ def test_what_takes_one_target_is_refused_in_one_sentence(
     assert told in line
 
 
+@pytest.mark.slow
+def test_ranks_that_stream_their_rows_learn_all_targets_and_the_python_door_gives_each(
+    tmp_path: Path,
+) -> None:
+    config = {"trees.engine": "xgboost", "trees.ntrees": 20, "neural.epochs": 40, "neural.hidden": [32, 32],
+              "neural.learning_rate": 0.01, "neural.data": "stream", "report.level": "short"}  # fmt: skip
+    result = sparkgpu.run(
+        homes(), target=["price", "sold"], cpu_lanes=2, strategy="ddp", quiet=True, out=tmp_path / "run",
+        config=config,
+    )  # fmt: skip
+    assert (result.exit_code, [*result.targets]) == (0, ["price", "sold"])
+    for name, metric in (("price", "r2"), ("sold", "roc_auc")):
+        board = result[name].leaderboard().set_index("model")
+        assert board.loc["neural", metric] > 0.8
+        assert result[name].results.done()[-1].strategy == "ddp"
+    assert "<h4>price</h4>" in result._repr_html_() and result.report.is_file()
+    assert [*result.load().predict(homes()[:3])] == ["price", "sold"]
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_trees_of_all_targets_grow_in_one_context(tmp_path: Path) -> None:

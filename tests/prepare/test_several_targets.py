@@ -12,6 +12,7 @@ from ways import WAYS
 
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.core.table.schema import read_schema
+from sparkgpu.prepare.encoding import Encoder, load_made
 
 ROWS = 300
 
@@ -96,3 +97,29 @@ def test_a_target_named_as_another_column_of_the_run_is_refused(
 ) -> None:
     told = refused(prepare, homes(), ["sold", "price"], {"data.weight": "price"})
     assert told == "data.weight 'price' is the target. Choose another column, or another target."
+
+
+def test_the_mean_of_each_target_is_a_feature_of_many_levels_and_no_row_sees_its_own(
+    prepare: Callable[..., Any],
+) -> None:
+    columns = homes()
+    random = np.random.default_rng(2)
+    columns["street"] = np.array([f"s{number}" for number in range(12)])[random.integers(0, 12, ROWS)]
+    whole = prepare(columns, ["sold", "price"], {"data.max_categories": 5})
+    titles = [feature.title for feature in whole.schema.features]
+    assert titles[-2:] == ["street (mean sold)", "street (mean price)"]
+    stored, price = whole.stored(), columns["price"].to_pandas()
+    own = stored["split"] == "train"
+    outside = stored[~own]["street_mean_price"]
+    assert outside.between(price.min(), price.max()).all()
+    for name in ("sold", "price"):
+        alone = whole.paths.target(name)
+        rows = read_rows(alone, read_schema(alone), "test")
+        place = [feature.name for feature in read_schema(alone).numeric].index("street_mean_price")
+        expected = stored.set_index("row_id").loc[rows.row_id_N, "street_mean_price"]
+        np.testing.assert_array_equal(rows.numeric_NF[:, place], expected)
+        made = load_made(alone.table, read_schema(alone).features)
+        encoded = Encoder(read_schema(alone), made).rows(
+            pa.RecordBatch.from_pydict({name: columns[name] for name in ("area", "town", "street")})
+        )
+        np.testing.assert_array_equal(encoded.numeric_NF[rows.row_id_N, place], expected)
