@@ -12,7 +12,7 @@ import pytest
 from running import REPOSITORY
 
 FOLDER = REPOSITORY / "notebooks"
-NAMES = ("quickstart", "reading_a_run", "several_devices", "spark_to_deployed")
+NAMES = ("quickstart", "reading_a_run", "several_devices", "spark_to_deployed", "trusting_a_prediction")
 MOST_BYTES = 300_000
 
 
