@@ -37,7 +37,7 @@ from sparkgpu.core.rundir.targets import TargetEntry, TargetIndex
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.dialect import Dialect
 from sparkgpu.core.table.schema import read_schema
-from sparkgpu.core.table.source import Source, find_source
+from sparkgpu.core.table.source import Source, find_source, parquet_size
 from sparkgpu.core.words import listed
 from sparkgpu.h2o.proven import is_proven
 from sparkgpu.lanes.cluster.driver_supervisor import DriverSupervisor, supervised_driver
@@ -227,6 +227,7 @@ def _run_here(asked: _Asked) -> RunOutcome:
         plan = make_plan(
             config, asked.machine, devices, ports, cuda_engine=engine_with_cuda() if on_gpu else None,
             proven=on_gpu and is_proven(asked.machine, devices), started=asked.began, source=asked.source,
+            size=parquet_size(asked.source),
         )  # fmt: skip
         if plan.needs_jvm:
             by_key = config.prepare.by == "spark"

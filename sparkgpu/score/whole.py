@@ -20,7 +20,7 @@ from sparkgpu.core.host.processor import usable_cores
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.predictions import prediction_blocks
-from sparkgpu.core.table.rows import RowGroups, Rows, joined
+from sparkgpu.core.table.rows import RowGroups, pages
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.score.blend import blend
 from sparkgpu.score.metrics import Metrics
@@ -121,22 +121,11 @@ def _parts(
         return
     labels = RowGroups(paths, schema.with_features(()), split, fold=fold)
     found = {spec.name: _Following(paths, schema, split, spec.name) for spec in trials}
-    for rows in _grouped(labels.blocks()):
+    for rows in pages(labels.blocks(), _PART_ROWS):
         values = {name: one.take(rows.row_id_N) for name, one in found.items()}
         yield _Part(labels=labels_of(rows, schema), values=values)
     for one in found.values():
         one.take(np.empty(0, dtype=np.int64), last=True)
-
-
-def _grouped(blocks: Iterator[Rows]) -> Iterator[Rows]:
-    waiting: list[Rows] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(len(one.row_id_N) for one in waiting) >= _PART_ROWS:
-            yield joined(waiting)
-            waiting = []
-    if waiting:
-        yield joined(waiting)
 
 
 class _Following:

@@ -119,6 +119,15 @@ class Progress:
         self.out_of_time |= is_over and trees < trial.parameters.ntrees
         return self.out_of_time or self.pruned is not None
 
+    def timed(self, fit: Callable[[], Fitted]) -> tuple[Fitted, float]:
+        """What `fit` trains, and the seconds that it takes. Raises `PrunedError` if a search gave it up."""
+        with self._trial.events.phase("training", self._trial.name):
+            start = time.perf_counter()
+            fitted = fit()
+            if self.pruned is not None:
+                raise self.pruned
+            return fitted, time.perf_counter() - start
+
 
 class BoostingEngine(ABC):
     """An engine (`sparkgpu.trials.engine.Engine`) around a library of gradient boosting."""
@@ -150,20 +159,15 @@ class BoostingEngine(ABC):
                 for split in _SPLITS
             }
             weights = {split: found.weight_N for split, found in rows.items()}
-            weights["train"] = _weights(rows["train"], trial.parameters.distribution, ranks)
+            weights["train"] = training_weights(rows["train"], trial.parameters.distribution, ranks)
             splits = {
                 split: Split(
                     features=feature_frame(found, schema), label_N=found.label_N, weight_N=weights[split]
                 )
                 for split, found in rows.items()
             }
-        with events.phase("training", trial.name):
-            start = time.perf_counter()
-            progress = Progress(trial, ranks)
-            fitted = self.fit(trial, splits, progress)
-            if progress.pruned is not None:
-                raise progress.pruned
-            fit_s = time.perf_counter() - start
+        progress = Progress(trial, ranks)
+        fitted, fit_s = progress.timed(lambda: self.fit(trial, splits, progress))
         with events.phase("predicting", trial.name):
             start = time.perf_counter()
             own = {
@@ -223,7 +227,7 @@ def _gathered(predictions: Predictions, trial: TreesTrial, ranks: Ranks) -> Pred
     }
 
 
-def _weights(rows: Rows, distribution: str, ranks: Ranks) -> NDArray[np.float32] | None:
+def training_weights(rows: Rows, distribution: str, ranks: Ranks) -> NDArray[np.float32] | None:
     """Those of training rows: sums of second derivatives become what they are for a mean label of 1."""
     power = POWERS[distribution]
     if power in (0.0, 2.0):  # squared errors count in the target's own unit, gamma in none

@@ -1,4 +1,7 @@
-"""The engine `xgboost`: the library itself, newer than H2O's copy of 1.6."""
+"""The engine `xgboost`: the library itself, newer than H2O's copy of 1.6.
+
+A table that does not fit the lane's memory is trained on from disk (`trees/from_disk`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from numpy.typing import NDArray
 from sparkgpu.core.config.values import MAX_DELTA_STEP
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.host.cuda_packages import xgboost_with_cuda
+from sparkgpu.core.plan.host_memory import beyond_memory
+from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.schema import SplitName, TableSchema
 from sparkgpu.trees.boosting import (
     BoostingEngine,
@@ -26,6 +31,7 @@ from sparkgpu.trees.boosting import (
     feature_frame,
     thinned,
 )
+from sparkgpu.trees.from_disk import run_from_disk
 from sparkgpu.trials.engine import TreesTrial
 
 _OBJECTIVES = {
@@ -39,7 +45,22 @@ XGBOOST_FILE = "model.ubj"
 class XGBoost(BoostingEngine):
     """Trees of XGBoost, on the CPU or the lane's GPU."""
 
+    def run(self, trial: TreesTrial) -> FitRecord:
+        schema, config = trial.schema, trial.parameters
+        reason = None
+        if not config.on_gpu and config.tree_method == "hist":
+            reason = beyond_memory(schema.rows, len(schema.features), trial.lane.memory_bytes)
+        if reason is None:
+            return super().run(trial)
+        return run_from_disk(trial, reason, lambda *matrices: self._trained(trial, *matrices))
+
     def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
+        train, valid = _matrix(splits["train"], trial, binned=True), _matrix(splits["valid"], trial)
+        return self._trained(trial, train, valid, progress)
+
+    def _trained(
+        self, trial: TreesTrial, train: xgboost.DMatrix, valid: xgboost.DMatrix, progress: Progress
+    ) -> Fitted:
         config, schema, threads = trial.parameters, trial.schema, trial.lane.tree_threads
         if config.tree_method == "exact" and config.max_depth == 0:
             raise TrialError(
@@ -57,7 +78,6 @@ class XGBoost(BoostingEngine):
         }  # fmt: skip
         if schema.task == "multiclass":
             parameters["num_class"] = len(schema.classes)
-        train, valid = _matrix(splits["train"], trial, binned=True), _matrix(splits["valid"], trial)
         log: dict[str, dict[str, list[float]]] = {}
         booster = xgboost.train(
             parameters,

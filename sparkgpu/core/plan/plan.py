@@ -24,6 +24,7 @@ from sparkgpu.core.plan.devices import (
     reduces_on_cpu,
 )
 from sparkgpu.core.plan.gpu_memory import taken_bytes, tree_bytes
+from sparkgpu.core.plan.host_memory import reasons_of
 from sparkgpu.core.plan.preparation import Context, PreparedBy, choose_preparation
 from sparkgpu.core.plan.time_limit import (
     MOST_REPEATS,
@@ -52,7 +53,8 @@ class LanePlan(Record):
     `tree_threads` and `neural_threads`. On the CPU they divide the cores, since two OpenMP teams on the same
     cores wait for each other at every barrier and take several times as long. `heap_bytes` is the JVM's heap
     (0: no lane needs one), `port_base` the first port of the lane's own block; for an executor, Spark or the
-    lane's own machine decides both. Others used `used_bytes` of the device's memory when the run began (of
+    lane's own machine decides both. `memory_bytes` is its share of the memory that the run may use (0: not
+    known). Others used `used_bytes` of the device's memory when the run began (of
     devices that train one network, the largest). `context` tells what is in its JVM. `in_turn` means that its
     device takes one process at a time, so the network waits until the trees' process has ended.
     """
@@ -66,6 +68,7 @@ class LanePlan(Record):
     neural_threads: int
     heap_bytes: int = 0
     port_base: int = 0
+    memory_bytes: int = 0
     used_bytes: int = 0
     in_turn: bool = False
     context: Context = "none"
@@ -186,13 +189,14 @@ def make_plan(
     proven: bool = False,
     started: float = 0.0,
     source: Source | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Plan:
     """Plan the run over `devices`, one lane each.
 
     `ports` holds one base per device, `cuda_engine` names an installed tree engine with CUDA of its own, and
     H2O's trees are `proven` to train on the devices.
     `started` is the start of the run by `time.monotonic`, from which a time limit counts. `source` is
-    the run's table (None: files of this machine).
+    the run's table (None: files of this machine), `size` its rows and columns if they are known already.
     Raises `DeviceError` if the machine is too small for that many lanes.
     """
     reasons: dict[str, str] = {}
@@ -272,6 +276,10 @@ def make_plan(
             f"{heap / GIB:.1f} GiB of Java heap a lane: a quarter of the lane's share of "
             f"{machine.memory_bytes / GIB:.0f} GiB"
         )
+    lane_bytes = machine.memory_bytes // len(devices)
+    if size is not None:
+        engines = {trial.engine for trial in trials}
+        reasons |= reasons_of(engines, *size, lane_bytes, test=config.split.test or 0.0, on_gpu=on_gpu)
     within_s = explain_limit(config, reasons)
     threads = max(1, machine.cores // len(devices))
     shared = not on_gpu and len(config.branches) > 1
@@ -287,6 +295,7 @@ def make_plan(
             neural_threads=neural_threads,
             heap_bytes=heap,
             port_base=port,
+            memory_bytes=lane_bytes,
             used_bytes=max(one.used_bytes for one in devices) if is_gang else device.used_bytes,
             in_turn=device.alone and both_on_gpu,
             context=context_of(index, trials, prepared_by),

@@ -61,6 +61,20 @@ def joined(parts: Sequence[Rows]) -> Rows:
     )
 
 
+def pages(blocks: Iterator[Rows], rows: int) -> Iterator[Rows]:
+    """The same rows, at least so many at a time."""
+    waiting: list[Rows] = []
+    held = 0
+    for block in blocks:
+        waiting.append(block)
+        held += len(block.row_id_N)
+        if held >= rows:
+            yield joined(waiting)
+            waiting, held = [], 0
+    if waiting:
+        yield joined(waiting)
+
+
 def read_rows(
     paths: RunPaths,
     schema: TableSchema,

@@ -98,6 +98,26 @@ def find_source(text: str, dialect: Dialect | None = None) -> Source:
     return _located(text).model_copy(update={"dialect": dialect or Dialect()})
 
 
+def parquet_size(source: Source) -> tuple[int, int] | None:
+    """The rows and columns of a Parquet table on this machine; None if only reading the table tells."""
+    if source.format != "parquet" or source.is_opened_by_spark:
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = columns = 0
+    try:
+        for table in source.tables:
+            place = Path(table.location)
+            for file in table_files(place) if place.is_dir() else [place]:
+                found = pq.read_metadata(file)
+                rows += found.num_rows
+                columns = max(columns, found.num_columns)
+    except (OSError, pa.ArrowException):
+        return None  # the preparation says what is wrong with it
+    return rows, columns - 1
+
+
 def _located(text: str) -> Source:
     if text.startswith(TABLE_PREFIX):
         name = text.removeprefix(TABLE_PREFIX)

@@ -41,7 +41,9 @@ class FittedRows:
         device = strategy.device
         network = find_network(config)
         budget = card.budget_bytes if card is not None else None
-        self.residence, reason = place_rows(config, schema, schema.splits["train"], device, budget)
+        self.residence, reason = place_rows(
+            config, schema, schema.splits["train"], device, budget, trial.lane.memory_bytes
+        )
         self.notes: tuple[str, ...] = (reason,) if reason else ()
         sampled = torch.Generator().manual_seed(spec.seed)
         is_stream = self.residence == "stream"
@@ -99,18 +101,25 @@ class FittedRows:
 
 
 def place_rows(
-    config: NeuralConfig, schema: TableSchema, rows: int, device: torch.device, gpu_budget: int | None = None
+    config: NeuralConfig,
+    schema: TableSchema,
+    rows: int,
+    device: torch.device,
+    gpu_budget: int | None = None,
+    lane_bytes: int = 0,
 ) -> tuple[Residence, str | None]:
     """Where to keep the training rows, and a note if it is neither the user's choice nor the usual place.
 
-    `gpu_budget` is what the network's tensors may take of a GPU.
+    `gpu_budget` is what the network's tensors may take of a GPU, `lane_bytes` the lane's share of the host's
+    memory (0: not known).
     """
     if config.data != "auto":
         return config.data, None
     if gpu_budget is not None:
         budget = int(gpu_budget * _SHARE_OF_GPU)
     else:
-        budget = int(psutil.virtual_memory().available * _SHARE_OF_HOST)
+        available = psutil.virtual_memory().available
+        budget = int(min(available, lane_bytes or available) * _SHARE_OF_HOST)
     needed = int(rows * _row_bytes(schema) * _ROW_OVERHEAD)
     if needed <= budget:
         return "resident", None

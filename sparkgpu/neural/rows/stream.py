@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from sparkgpu.core.table.rows import RowGroups, Rows, joined
+from sparkgpu.core.table.rows import RowGroups, Rows, pages
 from sparkgpu.neural.nets.dropout import derived_seed
 from sparkgpu.neural.preprocess import NumericTransform
 from sparkgpu.neural.rows.resident import ResidentRows, raw_rows, sent
@@ -66,7 +66,7 @@ class StreamedSource:
         rest: ResidentRows | None = None
         passed = 0
         random = np.random.default_rng(derived_seed(seed, epoch))  # not in the thread: the first call imports
-        read = map(self._ready, pools(self._groups.blocks(random), self._pool_rows))
+        read = map(self._ready, pages(self._groups.blocks(random), self._pool_rows))
         for number, rows in enumerate(_read_ahead(read)):
             fresh = rows if self._device.type == "cpu" else rows.to(self._device).prepared(self._transform)
             generator = torch.Generator().manual_seed(derived_seed(seed, epoch, number))
@@ -96,15 +96,3 @@ def _read_ahead(read: Iterator[ResidentRows]) -> Iterator[ResidentRows]:
             yield pool
     finally:
         reader.shutdown(cancel_futures=True)
-
-
-def pools(blocks: Iterator[Rows], most: int) -> Iterator[Rows]:
-    """Blocks joined until they hold at least `most` rows; the last may hold fewer."""
-    waiting: list[Rows] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(len(rows.row_id_N) for rows in waiting) >= most:
-            yield joined(waiting)
-            waiting = []
-    if waiting:
-        yield joined(waiting)
