@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from made_table import feature, made_rows, write_splits
 from planted import fit, plant
 
 from sparkgpu.core.config.model_keys import NeuralConfig
@@ -20,6 +24,7 @@ from sparkgpu.neural.rows import fitted
 from sparkgpu.neural.rows.fitted import place_rows
 from sparkgpu.neural.rows.resident import ResidentSource, raw_rows
 from sparkgpu.neural.rows.stream import StreamedSource
+from sparkgpu.neural.strategies.base import Strategy
 from sparkgpu.neural.training.objective import Objective
 
 ROWS = 30_000
@@ -76,6 +81,75 @@ def test_every_batch_of_a_stream_mixes_several_row_groups(table: tuple[RunPaths,
         _, count_G = np.unique(place_B // GROUP_ROWS, return_counts=True)
         assert len(count_G) >= 3 and count_G.max() < 0.6 * 256
         assert np.abs(np.diff(place_B)).mean() > GROUP_ROWS / 2  # nor do neighbours follow each other
+
+
+def part_of(rank: int, ranks: int) -> Callable[[int], slice]:
+    """As `Strategy.part` cuts batches."""
+    strategy = SimpleNamespace(data_rank=rank, data_size=ranks)
+    return lambda rows: Strategy.part(strategy, rows)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batch_size", [256, 1000])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_ranks_of_a_stream_divide_the_rows_and_the_reading(
+    table: tuple[RunPaths, TableSchema], monkeypatch: pytest.MonkeyPatch, ranks: int, batch_size: int
+) -> None:
+    decoded: list[int] = []
+    real = RowGroups._decoded
+    monkeypatch.setattr(
+        RowGroups, "_decoded", lambda self, batch: decoded.append(batch.num_rows) or real(self, batch)
+    )
+    rows, in_file = table[1].splits["train"], torch.cat(seen(streamed(table))).sort().values
+    shares = []
+    for epoch in (1, 2):
+        by_rank = []
+        for rank in range(ranks):
+            source, part = streamed(table), part_of(rank, ranks)
+            decoded.clear()
+            batches = list(source.batches(seed=3, epoch=epoch, batch_size=batch_size, first=0, part=part))
+            assert sum(decoded) < rows / ranks + 2.5 * GROUP_ROWS
+            whole = [batch_size] * (rows // batch_size) + [rows % batch_size] * (rows % batch_size > 0)
+            assert [size for _, size in batches] == whole
+            own = [batch.numeric_NG[:, 0] for batch, _ in batches]
+            assert [len(one) for one in own] == [len(range(*part(size).indices(size))) for size in whole]
+            again = source.batches(seed=3, epoch=epoch, batch_size=batch_size, first=5, part=part)
+            assert all(map(torch.equal, (batch.numeric_NG[:, 0] for batch, _ in again), own[5:]))
+            by_rank.append(torch.cat(own))
+        assert torch.equal(torch.cat(by_rank).sort().values, in_file)
+        shares.append(by_rank[0])
+    assert not torch.equal(shares[0].sort().values, shares[1].sort().values)
+
+
+def test_a_rank_without_rows_in_the_last_batch_takes_its_step_with_the_others(
+    table: tuple[RunPaths, TableSchema],
+) -> None:
+    rows = table[1].splits["train"]
+    batch_size = (rows - 2) // 3
+    while rows % batch_size not in (1, 2):
+        batch_size -= 1
+    batches = streamed(table).batches(seed=3, epoch=1, batch_size=batch_size, first=0, part=part_of(3, 4))
+    *_, (batch, whole) = batches
+    assert (len(batch), whole) == (0, rows % batch_size)
+
+
+def test_shares_of_a_fold_hold_its_rows_once(tmp_path: Path) -> None:
+    rows = 5000
+    fold_N = np.random.default_rng(1).integers(0, 3, rows)
+    schema = TableSchema(
+        source="made", target="y", task="regression", features=(feature("x"),), folds=3, rows=rows,
+        splits={"train": rows}, fingerprint="",
+    )  # fmt: skip
+    made = made_rows(schema.features, {"x": np.arange(rows)}, np.zeros(rows), fold_N=fold_N)
+    write_splits(RunPaths(root=tmp_path), made, np.full(rows, "train"), group_rows=700)
+    groups = RowGroups(RunPaths(root=tmp_path), schema, "train", fold=1)
+    count = int((fold_N != 1).sum())
+    ends = [0, count // 3, count // 2, count]
+    found = [
+        block.row_id_N
+        for begin, end in pairwise(ends)
+        for block in groups.share(begin, end, np.random.default_rng(4)).blocks()
+    ]
+    assert sorted(np.concatenate(found)) == np.flatnonzero(fold_N != 1).tolist()
 
 
 @pytest.mark.parametrize("kind", ["resident", "stream"])

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,11 +135,13 @@ def _empty(schema: TableSchema, rows: int) -> Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class RowGroup:
-    """One row group of one file of a split, and its number of rows."""
+    """One row group of one file of a split, and its number of rows; `begin` to `end` of them are read."""
 
     file: Path
     index: int
     rows: int
+    begin: int = 0
+    end: int | None = None
 
 
 class RowGroups:
@@ -159,6 +162,7 @@ class RowGroups:
         self._schema = schema
         self._fold = fold if folded else None
         self._in_fold = split == "valid"
+        self._counts: list[int] | None = None
         with self._refusing():
             self.groups = tuple(
                 RowGroup(file=file, index=index, rows=metadata.row_group(index).num_rows)
@@ -175,6 +179,32 @@ class RowGroups:
     def thinned(self, most_rows: int) -> None:
         """Keep evenly spaced row groups with at most about `most_rows` rows, and at least one group."""
         self.groups = self.groups[:: -(-self.rows // most_rows) or 1]
+
+    def share(self, begin: int, end: int, random: np.random.Generator) -> RowGroups:
+        """Those that hold rows `begin` to `end` of all, if the groups follow each other in a random order.
+
+        Shares that together are 0 to the number of rows hold each row once, and read no group whole but their
+        own.
+        """
+        if self._counts is None:
+            self._counts = [group.rows if self._fold is None else self._in(group) for group in self.groups]
+        own, passed = [], 0
+        for index in random.permutation(len(self.groups)):
+            first, last = max(begin - passed, 0), min(end - passed, self._counts[index])
+            passed += self._counts[index]
+            if first < last:
+                own.append(replace(self.groups[index], begin=first, end=last))
+        found = copy(self)
+        found.groups = tuple(own)
+        return found
+
+    def _in(self, group: RowGroup) -> int:
+        """The number of its rows in or outside the fold."""
+        import pyarrow.parquet as pq
+
+        with self._refusing(), pq.ParquetFile(group.file) as file:
+            fold_N = as_numpy(file.read_row_group(group.index, columns=[FOLD])[FOLD])
+        return int(np.count_nonzero((fold_N == self._fold) == self._in_fold))
 
     def blocks(self, random: np.random.Generator | None = None) -> Iterator[Rows]:
         """Every row once: in the files' order or, with `random`, from several row groups at a time."""
@@ -201,8 +231,14 @@ class RowGroups:
         own += [FOLD] if self._fold is not None else []
         names = [*own, *(feature.name for feature in self._schema.features)]
         with pq.ParquetFile(group.file) as file:
+            seen, end = 0, group.end
             for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group.index], columns=names):
-                yield self._decoded(batch)
+                rows = self._decoded(batch)
+                first = max(group.begin - seen, 0)
+                yield rows.part(slice(first, None if end is None else max(end - seen, 0)))
+                seen += len(rows.row_id_N)
+                if end is not None and seen >= end:
+                    return
 
     def _decoded(self, batch: pa.RecordBatch) -> Rows:
         import pyarrow as pa

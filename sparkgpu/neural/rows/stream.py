@@ -2,8 +2,9 @@
 
 A pool of rows is filled from blocks of several row groups, shuffled and cut into batches, while a thread
 fills the next ones. The rest of a pool goes into the next one, so only the last batch of an epoch is smaller.
-Labels and weights, a few bytes per row, are read once to fit the objective. Limit: the rows of a batch come
-from one pool, not from the whole table.
+Ranks that compute parts of each batch read parts of the table, others in each epoch: each row once by one
+rank. Labels and weights, a few bytes per row, are read once to fit the objective. Limit: the rows of a batch
+come from one pool of each rank, not from the whole table; so with other ranks the network is another one.
 
 P rows of a pool, S rows of a sample, F numeric features.
 """
@@ -64,20 +65,30 @@ class StreamedSource:
         into: Callable[[], ResidentRows | None] = lambda: None,
     ) -> Iterator[tuple[ResidentRows, int]]:
         rest: ResidentRows | None = None
-        passed = 0
+        batch = passed = 0
         random = np.random.default_rng(derived_seed(seed, epoch))  # not in the thread: the first call imports
-        read = map(self._ready, pages(self._groups.blocks(random), self._pool_rows))
+        whole, more = divmod(self._rows, batch_size)
+        own, own_more = (range(*part(rows).indices(rows)) for rows in (batch_size, more))
+        own_rows = whole * len(own) + len(own_more)
+        groups = self._groups
+        if own_rows < self._rows:
+            begin = whole * own.start + own_more.start
+            groups = groups.share(begin, begin + own_rows, random)
+        read = map(self._ready, pages(groups.blocks(random), self._pool_rows))
         for number, rows in enumerate(_read_ahead(read)):
             fresh = rows if self._device.type == "cpu" else rows.to(self._device).prepared(self._transform)
             generator = torch.Generator().manual_seed(derived_seed(seed, epoch, number))
             pool = fresh if rest is None else rest.followed_by(fresh)
-            is_last = passed + len(pool) >= self._rows
+            is_last = passed + len(pool) >= own_rows
             order_P = sent(torch.randperm(len(pool), generator=generator), self._device)
-            end = len(pool) if is_last else len(pool) // batch_size * batch_size
-            for index_B in torch.split(order_P[:end], batch_size):
-                if passed // batch_size >= first:
-                    yield pool.take(index_B[part(len(index_B))], into()), len(index_B)
-                passed += len(index_B)
+            end = len(pool) if is_last else len(pool) // len(own) * len(own)
+            for index_B in torch.split(order_P[:end], len(own)):
+                if batch >= first:
+                    yield pool.take(index_B, into()), batch_size if batch < whole else more
+                batch += 1
+            passed += end
+            if is_last and batch < whole + (more > 0):  # others have rows of the last batch
+                yield pool.take(order_P[:0]), more
             rest = pool.take(order_P[end:]) if end < len(pool) else None
 
     def _ready(self, rows: Rows) -> ResidentRows:
