@@ -1,10 +1,10 @@
-"""How fast the ranks of a gang read a table that stays in its files, together: rows/s with 1, 2 and 4 of them.
+"""How fast the ranks of a gang read a table that stays in its files: rows/s of 1, 2 and 4 together.
 
     python benchmarks/divided_reading.py RUN_DIR [--ranks 1 2 4] [--batch-size 1024]
 
-RUN_DIR is a run with numeric features alone. Each rank is a process with one thread, and passes over one epoch
-as a training does whose steps take no time. On a machine with fewer cores than ranks, the processor seconds of
-the busiest rank tell how the work divides.
+RUN_DIR is a run with numeric features alone. Each rank is a process with one thread, and passes over one
+epoch as a training does whose steps take no time. On a machine with fewer cores than ranks, the processor
+seconds of the busiest rank tell how the work divides.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     for ranks in asked.ranks:
         found: multiprocessing.Queue = context.Queue()
-        begin = time.perf_counter()
         started = [
             context.Process(target=read, args=(asked.run, rank, ranks, asked.batch_size, found))
             for rank in range(ranks)
@@ -71,12 +70,11 @@ def main() -> None:
         results = [found.get() for _ in started]
         for process in started:
             process.join()
-        rows, longest_s, most_cpu_s = (
-            f(column) for f, column in zip((sum, max, max), zip(*results), strict=True)
-        )
+        rows = sum(own for own, _, _ in results)
+        longest_s, most_cpu_s = max(s for _, s, _ in results), max(s for _, _, s in results)
         print(
-            f"{ranks} ranks: {rows:,} rows once in {longest_s:.1f} s, {rows / longest_s:,.0f} rows/s; busiest rank "
-            f"{most_cpu_s:.1f} processor seconds, {rows / most_cpu_s:,.0f} rows/s with a core each",
+            f"{ranks} ranks: {rows:,} rows once in {longest_s:.1f} s, {rows / longest_s:,.0f} rows/s; the "
+            f"busiest took {most_cpu_s:.1f} processor seconds: {rows / most_cpu_s:,.0f} rows/s with a core each",
             flush=True,
         )
 
