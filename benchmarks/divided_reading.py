@@ -74,7 +74,7 @@ def main() -> None:
         longest_s, most_cpu_s = max(s for _, s, _ in results), max(s for _, _, s in results)
         print(
             f"{ranks} ranks: {rows:,} rows once in {longest_s:.1f} s, {rows / longest_s:,.0f} rows/s; the "
-            f"busiest took {most_cpu_s:.1f} processor seconds: {rows / most_cpu_s:,.0f} rows/s with a core each",
+            f"busiest took {most_cpu_s:.1f} s of a core: {rows / most_cpu_s:,.0f} rows/s with a core each",
             flush=True,
         )
 

@@ -46,6 +46,15 @@ def test_a_gang_predicts_what_one_device_does(table: Table, undisturbed: Outcome
     assert [rank["rank"] for rank in undisturbed.record.device_proof["ranks"]] == [0, 1]
 
 
+def test_a_gang_that_streams_learns_from_all_rows_what_one_device_does(
+    table: Table, undisturbed: Outcome
+) -> None:
+    found = gang(table, "streamed", data="stream")
+    assert found.record.train_rows == undisturbed.record.train_rows
+    assert abs(found.accuracy() - undisturbed.accuracy()) < 0.02
+    assert not np.allclose(found.test, undisturbed.test, atol=1e-5)  # its batches are others
+
+
 def test_a_rank_that_is_killed_or_hangs_is_named_and_training_ends_with_the_same_weights_bit_for_bit(
     table: Table, undisturbed: Outcome
 ) -> None:
