@@ -21,7 +21,7 @@ from sparkgpu.core.table.predictions import Predictions
 from sparkgpu.core.table.rows import RowGroups, Rows, pages, read_rows
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.trees.boosting import Fitted, Progress, feature_frame, training_weights
-from sparkgpu.trials.engine import TreesTrial
+from sparkgpu.trials.engine import Ranks, TreesTrial
 
 _PAGE_VALUES = 2**25
 """Of a page while it becomes bins: 128 MiB as float32."""
@@ -70,12 +70,12 @@ def run_from_disk(trial: TreesTrial, reason: str, fit: Fit) -> FitRecord:
         train_rows = len(rows["train"].row_id_N)
         common = {"enable_categorical": True, "nthread": trial.lane.tree_threads}
         common["max_bin"] = trial.parameters.max_bins
-        weight_N = training_weights(rows["train"], trial.parameters.distribution)
+        weight_N = training_weights(rows["train"], trial.parameters.distribution, Ranks())
         train = xgboost.ExtMemQuantileDMatrix(_Pages(trial, "train", weight_N, cache), **common)
         pages_of_valid = _Pages(trial, "valid", rows.pop("valid").weight_N, cache)
         valid = xgboost.ExtMemQuantileDMatrix(pages_of_valid, ref=train, **common)
         rows.clear()
-    progress = Progress(trial)
+    progress = Progress(trial, Ranks())
     fitted, fit_s = progress.timed(lambda: fit(train, valid, progress))
     with events.phase("predicting", trial.name):
         start = time.perf_counter()
@@ -84,7 +84,8 @@ def run_from_disk(trial: TreesTrial, reason: str, fit: Fit) -> FitRecord:
             "test": _predicted(trial, "test", fitted),
         }
         predict_s = time.perf_counter() - start
-    record = fitted.finish(trial, predictions, fit_s=fit_s, predict_s=predict_s, train_rows=train_rows)
+    fitted.write(trial, predictions)
+    record = fitted.record(trial, fit_s=fit_s, predict_s=predict_s, train_rows=train_rows)
     return record.model_copy(update={"out_of_time": progress.out_of_time, "notes": (*record.notes, reason)})
 
 

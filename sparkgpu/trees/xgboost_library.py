@@ -48,7 +48,7 @@ class XGBoost(BoostingEngine):
     def run(self, trial: TreesTrial) -> FitRecord:
         schema, config = trial.schema, trial.parameters
         reason = None
-        if not config.on_gpu and config.tree_method == "hist":
+        if self.platform.ranks.count == 1 and not config.on_gpu and config.tree_method == "hist":
             reason = beyond_memory(schema.rows, len(schema.features), trial.lane.memory_bytes)
         if reason is None:
             return super().run(trial)
