@@ -49,6 +49,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     place = page.file.src_uri
+    if place in ("index.md", "compare.md"):  # they use the whole width
+        page.meta["hide"] = ["navigation", "toc"]
     if place == "configuration.md":
         try:
             markdown = reference.with_types(markdown)

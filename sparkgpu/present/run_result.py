@@ -152,7 +152,19 @@ class RunResult(RunFrames):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TargetsResult:
-    """What a run with several targets found: the result of each by its name, such as ``result["price"]``."""
+    """What a run with several targets found: the result of each by its name, such as ``result["price"]``.
+
+    >>> few = {"trees.engine": "xgboost", "trees.ntrees": 20, "models": ["trees"]}
+    >>> both = sparkgpu.run(
+    ...     wine, target=["alcohol", "target"], out="reports/both", config=few, quiet=True
+    ... )
+    <BLANKLINE>
+    target ...
+    >>> both["alcohol"].metrics["data"]["task"], both["target"].metrics["data"]["task"]
+    ('regression', 'multiclass')
+    >>> both.load().predict(wine.head(2)).columns.tolist()
+    ['alcohol', 'target']
+    """
 
     path: Path
     exit_code: int

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 PAGE = (REPOSITORY / "docs" / "compare.md").read_text(encoding="utf-8")
 SECTIONS = {
-    name: tuple(re.findall(r"```python\n(.*?)```", text, re.S))
+    name: tuple(re.findall(r"```python title=\".*?\"\n(.*?)```", text, re.S))
     for name, text in re.findall(r"^## (.*?)$(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
 }
 THEIRS = {

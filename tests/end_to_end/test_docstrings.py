@@ -28,9 +28,11 @@ def run_examples(owner: Any, names: list[str]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # four runs and a refit
 def test_the_examples_of_the_python_door_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = ["run", "load", "FittedModel", "read_run", "RunResult", "compare", "refit"]
+    names = ["run", "load", "FittedModel", "read_run", "RunResult", "compare", "refit", "TargetsResult"]
     assert {*names, "__version__"} == {*sparkgpu.__all__}
     run_examples(sparkgpu, names)
 
