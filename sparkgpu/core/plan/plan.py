@@ -105,11 +105,6 @@ class Plan(Record):
         since_epoch_s = time.time() - time.monotonic() if self.master is not None else 0.0
         return training_ends(self.deadline - since_epoch_s, schema, models, len(self.trials))
 
-    @property
-    def in_slots(self) -> tuple[TrialSpec, ...]:
-        """The trials that a cloud's slots train in turn; H2O's nodes are in the executors, beside them."""
-        return tuple(spec for spec in self.trials if not ENGINES.find(spec.engine).needs_h2o)
-
     def _seconds(self, branch: Branch) -> float | None:
         """The seconds for one training of a branch, if time is limited.
 
@@ -119,9 +114,9 @@ class Plan(Record):
         if self.time_limit is None:
             return None
         planned = sharing_time if branch == "trees" else of_first_seed
+        if self.cloud:  # all take turns
+            return planned_s(self.time_limit, len(planned(self.trials)))
         per_lane = [len(planned(self.of(lane.index, branch))) for lane in self.lanes]
-        if self.cloud and any(spec.branch == branch for spec in self.in_slots):
-            per_lane.append(len(planned(self.in_slots)))
         return planned_s(self.time_limit, max(per_lane))
 
     def tree_device(self, engine: str) -> str:
@@ -132,12 +127,10 @@ class Plan(Record):
 
     def bytes_of_trees(self, network: TrialSpec, resolved: Resolved, schema: TableSchema) -> int:
         """What trees take of a network's GPU at the same time."""
-        if network.branch != "neural":
+        if network.branch != "neural" or self.cloud:
             return 0
         lanes = [lane for lane in network.gang if not self.lanes[lane].in_turn]
-        alone = self.in_slots if self.cloud else ()
-        models = {t.model for lane in lanes for t in self.of(lane, "trees") if t not in alone}
-        beside = [resolved.of(model) for model in models]
+        beside = [resolved.of(model) for model in {t.model for lane in lanes for t in self.of(lane, "trees")}]
         trees = [parameters for parameters in beside if isinstance(parameters, TreesParameters)]
         return max((tree_bytes(schema, parameters) for parameters in trees), default=0)
 

@@ -1,7 +1,7 @@
 """The driver of a run's Spark application: ``python -m sparkgpu.lanes.cluster.driver --run DIR ...``.
 
-It prepares the table on the executors and trains the trees on an H2O cloud across them and, at the same time,
-the networks as gangs of ranks in their slots. If an executor is lost, everything in executors is lost, too:
+It prepares the table on the executors and trains one model after the other as ranks in their slots, or trees
+in a cloud of H2O's nodes across them. If an executor is lost, everything in executors is lost, too:
 this process then ends with that reason, and the parent starts another driver, which keeps finished work.
 """
 
@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,6 @@ from sparkgpu.core.config.keys import RunConfig
 from sparkgpu.core.config.parameters import Parameters
 from sparkgpu.core.config.registry.engines import BRANCHES, ENGINES, Branch
 from sparkgpu.core.errors import ExecutorLostError
-from sparkgpu.core.host.interpreter import importing
-from sparkgpu.core.plan.defaults import Resolved
 from sparkgpu.core.plan.executors import Executor, make_cluster_plan
 from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize
@@ -48,7 +45,6 @@ from sparkgpu.trials.two_sizes import run_sizes
 
 if TYPE_CHECKING:
     from ai.h2o.sparkling.H2OContext import H2OContext
-    from pyspark.ml.torch.distributor import TorchDistributor
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.5
@@ -65,9 +61,6 @@ class _Application:
     scratch: Path
     shared: Path
     events: Mapping[Branch, EventWriter]
-    slots: int
-    _distributor: TorchDistributor = field(init=False)
-    _h2o: Engine[Any] = field(init=False)
 
     def run(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
         """Prepare the table if there is none, then train the unfinished trials; whether all are done."""
@@ -78,42 +71,54 @@ class _Application:
 
     def _run_cloud(self, plan: Plan, executors: tuple[Executor, ...]) -> bool:
         left = [spec for spec in plan.trials if not self.paths.trial(spec.name).done.exists()]
-        by_h2o = [spec for spec in plan.trials if spec not in plan.in_slots]
         # Made in this thread, which owns the session.
-        self._distributor = ranks.make_distributor(
-            plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda")
-        )
-        self._import_engines(left)
-        # H2O starts through Spark tasks, for which the ranks would leave no slot. So it starts before them,
-        # while the table is prepared.
-        starts_h2o = any(spec in left for spec in by_h2o)
-        cloud = in_background(lambda: self._start_cloud(executors)) if starts_h2o else None
+        distributor = ranks.make_distributor(plan.num_ranks, use_gpu=plan.lanes[0].device.startswith("cuda"))
+        by_h2o = next((spec.engine for spec in left if ENGINES.find(spec.engine).needs_h2o), None)
+        cloud = in_background(lambda: self._start_cloud(executors)) if by_h2o else None
         schema = self._table()
         resolved = plan.resolved(self.config, TableSize.of(schema))
         self.session.conf.set("spark.sql.shuffle.partitions", str(2 * plan.num_ranks))
-        train = partial(self._trained, plan, schema, resolved)
-        if cloud is None:
-            return self._run_trials(plan, plan.trials, schema, resolved, train)
-        with self.events["trees"].phase("starting H2O"):
-            context = cloud.result()
-        in_slots = in_background(lambda: self._run_trials(plan, plan.in_slots, schema, resolved, train))
+        slots = sum(executor.slots for executor in executors)
 
-        from sparkgpu.h2o.context import stopping
+        def train(
+            spec: TrialSpec, parameters: Parameters, until: float | None, watch: Watch | None
+        ) -> FitRecord:
+            trial: Trial[Any] = Trial(
+                spec=spec, parameters=parameters, schema=schema, run=self.paths, lane=plan.lanes[0],
+                events=self.events[spec.branch], scratch=self.shared, until=until, watch=watch,
+            )  # fmt: skip
+            entry = ENGINES.find(spec.engine)
+            try:
+                if spec.engine == "torch":
+                    return ranks.train_in_slots(distributor, trial)
+                if h2o is not None and entry.needs_h2o:
+                    return run_sizes(h2o.run, trial)
+                count = ranks.num_tree_ranks(slots, schema) if entry.spreads else 1
+                return run_sizes(partial(ranks.train_by_engine, self.session, count), trial)
+            except Exception:
+                # This may be the first sign of a lost executor; in that case the watcher ends this process.
+                time.sleep(ranks.RESTART_S)
+                raise
 
-        with stopping(context):
-            platform = Platform(session=self.session, on_cluster=True)
-            self._h2o = make_engine(by_h2o[0].engine, platform)
-            trees_done = self._run_trials(plan, by_h2o, schema, resolved, train)
-        return in_slots.result() and trees_done
+        with ExitStack() as stack:
+            h2o: Engine[Any] | None = None
+            if cloud and by_h2o:
+                from sparkgpu.h2o.context import stopping
 
-    def _import_engines(self, trials: Iterable[TrialSpec]) -> None:
-        """Import what trials in a thread beside H2O's will use (`sparkgpu.lanes.process`)."""
-        with importing():
-            if any(spec.settings for spec in trials):
-                import_module("sparkgpu.trials.search")
-            for engine in {spec.engine for spec in trials} - {"torch"}:
-                with suppress(ImportError):  # its own trials fail
-                    ENGINES.find(engine).loaded()
+                with self.events["trees"].phase("starting H2O"):
+                    stack.enter_context(stopping(cloud.result()))
+                h2o = make_engine(by_h2o, Platform(session=self.session, on_cluster=True))
+            timed = TimedTrials(
+                plan.trials, self.paths, schema, resolved.of_trial, plan.training_ends(schema), train
+            )
+            done = [
+                run_trials(
+                    plan, [spec], self.paths, self.events[spec.branch], timed.run, timed.fits,
+                    calibrates=self.config.calibrates,
+                )
+                for spec in plan.trials
+            ]  # fmt: skip
+        return all(done)
 
     def _table(self) -> TableSchema:
         if self.paths.schema.exists():
@@ -138,60 +143,6 @@ class _Application:
             threads=min(executor.cores for executor in executors),
             loopback=all(executor.host == "127.0.0.1" for executor in executors),
         )
-
-    def _run_trials(
-        self,
-        plan: Plan,
-        trials: Sequence[TrialSpec],
-        schema: TableSchema,
-        resolved: Resolved,
-        train: Callable[[TrialSpec, Parameters, float | None, Watch | None], FitRecord],
-    ) -> bool:
-        """Train these one after the other; whether none failed."""
-        timed = TimedTrials(trials, self.paths, schema, resolved.of_trial, plan.training_ends(schema), train)
-        done = [
-            run_trials(
-                plan, [spec], self.paths, self.events[spec.branch], timed.run, timed.fits,
-                calibrates=self.config.calibrates,
-            )
-            for spec in trials
-        ]  # fmt: skip
-        return all(done)
-
-    def _trained(
-        self,
-        plan: Plan,
-        schema: TableSchema,
-        resolved: Resolved,
-        spec: TrialSpec,
-        parameters: Parameters,
-        until: float | None,
-        watch: Watch | None,
-    ) -> FitRecord:
-        trial: Trial[Any] = Trial(
-            spec=spec,
-            parameters=parameters,
-            schema=schema,
-            run=self.paths,
-            lane=plan.lanes[0],
-            events=self.events[spec.branch],
-            scratch=self.shared,
-            beside_bytes=plan.bytes_of_trees(spec, resolved, schema),
-            until=until,
-            watch=watch,
-        )
-        entry = ENGINES.find(spec.engine)
-        try:
-            if spec.engine == "torch":
-                return ranks.train_in_slots(self._distributor, trial)
-            if entry.needs_h2o:
-                return run_sizes(self._h2o.run, trial)
-            count = ranks.num_tree_ranks(self.slots, schema) if entry.spreads else 1
-            return run_sizes(lambda one: ranks.train_by_engine(self.session, one, count), trial)
-        except Exception:
-            # This may be the first sign of a lost executor; in that case the watcher ends this process.
-            time.sleep(ranks.RESTART_S)
-            raise
 
 
 def _watch(
@@ -268,7 +219,7 @@ def _run(arguments: argparse.Namespace, paths: RunPaths, errors: list[Path]) -> 
         watcher.start()
         application = _Application(
             session=session, paths=paths, config=config, source=arguments.source, scratch=arguments.scratch,
-            shared=arguments.shared, events=events, slots=sum(executor.slots for executor in executors),
+            shared=arguments.shared, events=events,
         )  # fmt: skip
         try:
             with signs_of_life(events.values(), ExecutorWork(session)):

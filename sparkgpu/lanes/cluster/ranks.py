@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,26 +98,25 @@ def num_tree_ranks(slots: int, schema: TableSchema) -> int:
     return max(1, min(slots, schema.splits["train"] // _LEAST_ROWS))
 
 
-def train_by_engine(session: SparkSession, trial: Trial[Any], num_ranks: int) -> FitRecord:
+def train_by_engine(session: SparkSession, num_ranks: int, trial: Trial[Any]) -> FitRecord:
     """Train a trial of another engine than torch with `num_ranks` ranks, each in a slot.
 
-    A single one has all cores of its executor: trials that need slots take turns.
+    A single one has all cores of its executor, since trials take turns.
     """
     context, logs = session.sparkContext, trial.paths.rank_logs
     threads = trial.lane.threads if num_ranks == 1 else trial.lane.neural_threads
     lane = trial.lane.model_copy(update={"tree_threads": threads, "neural_threads": threads})
-    trial = replace(trial, lane=lane)
 
     def attempt(folder: Path) -> None:
-        arguments = ["-m", "sparkgpu.lanes.cluster.engine_rank", "--run-dir", str(trial.run.root)]
+        own = ["-m", "sparkgpu.lanes.cluster.engine_rank", "--run-dir", str(trial.run.root)]
+        meets: AbstractContextManager[object] = nullcontext()
+        if num_ranks > 1:
+            from sparkgpu.trees.xgboost_ranks import meeting
+
+            meets = meeting(str(context.getConf().get("spark.driver.host")), num_ranks)
         try:
-            with _meeting(context.getConf().get("spark.driver.host"), num_ranks) as place:
-                told = [
-                    *arguments,
-                    "--attempt",
-                    str(folder),
-                    *(["--place", json.dumps(place)] if place else []),
-                ]
+            with meets as place:
+                told = [*own, "--attempt", str(folder), "--place", json.dumps(place)]
                 slots = context.parallelize(range(num_ranks), num_ranks).barrier()
                 slots.mapPartitions(_engine_rank(told, str(logs))).collect()
         except Exception:  # from py4j or from Spark: what happened is in the files of the ranks
@@ -125,7 +124,7 @@ def train_by_engine(session: SparkSession, trial: Trial[Any], num_ranks: int) ->
 
     with trial.events.phase("training", trial.name):
         return train_in_attempts(
-            trial,
+            replace(trial, lane=lane),
             trial.scratch / f"gang-{trial.name}",
             attempt,
             num_ranks=num_ranks,
@@ -133,15 +132,6 @@ def train_by_engine(session: SparkSession, trial: Trial[Any], num_ranks: int) ->
             where=f"{num_ranks} ranks in the slots of the application",
             pause_s=RESTART_S,
         )
-
-
-def _meeting(host: str | None, num_ranks: int) -> Any:
-    if num_ranks == 1:
-        return nullcontext()
-    from sparkgpu.trees.xgboost_ranks import meeting
-
-    assert host is not None
-    return meeting(host, num_ranks)
 
 
 def _engine_rank(arguments: Sequence[str], logs: str) -> Callable[[Iterable[int]], Iterator[None]]:
