@@ -33,7 +33,7 @@ from sparkgpu.h2o.client_internals import job_of, output_of
 from sparkgpu.h2o.cloud_frames import H2OTables
 from sparkgpu.h2o.frames import LocalTables
 from sparkgpu.h2o.history import WatchedHistory, learning_curve, native_parameters, num_trees
-from sparkgpu.h2o.jobs import H2OJob, StalledError, refusals_of
+from sparkgpu.h2o.jobs import H2OJob, refusals_of
 from sparkgpu.h2o.mojo import MOJO, MojoModel, load_mojo
 from sparkgpu.h2o.mojo_file import complete
 from sparkgpu.h2o.parameters import estimator_parameters, level_order, unit_of
@@ -56,10 +56,7 @@ _Values = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 class H2OXGBoost:
-    """An engine (`sparkgpu.trials.engine.Engine`) inside the H2O to which this process is connected.
-
-    On a cluster a training that stalls ends, and all later trials fail at once.
-    """
+    """An engine (`sparkgpu.trials.engine.Engine`) inside the H2O to which this process is connected."""
 
     def __init__(self, platform: Platform) -> None:
         java = platform.java
@@ -69,22 +66,8 @@ class H2OXGBoost:
         self._java: JVMView = java
         self._in_cloud = platform.on_cluster
         self._tables: H2OTables | LocalTables | None = None
-        self._stalled: StalledError | None = None
 
     def run(self, trial: TreesTrial) -> FitRecord:
-        if self._stalled is not None:  # and so would this one
-            raise self._stalled
-        try:
-            return self._run(trial)
-        except StalledError as error:
-            self._stalled = error
-            raise
-
-    @staticmethod
-    def load(folder: Path, schema: TableSchema) -> Model:
-        return load_mojo(folder, schema)
-
-    def _run(self, trial: TreesTrial) -> FitRecord:
         schema, events, paths = trial.schema, trial.events, trial.paths
         paths.root.mkdir(parents=True, exist_ok=True)
         parameters = estimator_parameters(trial)
@@ -163,6 +146,10 @@ class H2OXGBoost:
             notes=(one_node,) if one_node else (),
             saved_model=verified,
         )
+
+    @staticmethod
+    def load(folder: Path, schema: TableSchema) -> Model:
+        return load_mojo(folder, schema)
 
     def _tables_of(self, trial: TreesTrial) -> H2OTables | LocalTables:
         if self._in_cloud:

@@ -24,10 +24,6 @@ _CAUSED_BY = re.compile(rf"^\s*Caused by: ({_CLASS})(?:: (.*))?$", re.MULTILINE)
 _ON_NODE = re.compile(r"DistributedException from (?:[^/\s]*/)?([^\s:]+:\d+)")
 
 
-class StalledError(TrialError):
-    """H2O stalls; its cloud is useless for further trials."""
-
-
 class H2OJob:
     """A job named `trial`, of a cloud of several nodes or of a lane's one, which others watch."""
 
@@ -39,7 +35,7 @@ class H2OJob:
         self._worked = time.monotonic()
 
     def done(self) -> float | None:
-        """The share that is done; None when the job is over. Raises `StalledError`."""
+        """The share that is done; None when the job is over. Raises `TrialError`."""
         with refusals_of(self._trial):
             state = h2o.api(f"GET /3/Jobs/{self._key}")["jobs"][0]
         if state["status"] not in ("CREATED", "RUNNING"):
@@ -59,7 +55,7 @@ class H2OJob:
         if progress != self._progress:
             self._progress, self._worked = progress, now
         elif now - self._worked > STILL_S:
-            raise StalledError(
+            raise TrialError(
                 f"{self._trial}: H2O made no progress for {STILL_S / 60:.0f} minutes; its logs are in the "
                 'executors\' folders. trees.engine = "xgboost" trains over executors without H2O.'
             )

@@ -8,6 +8,7 @@ from typing import Any
 import h2o
 import pytest
 
+from sparkgpu.core.errors import TrialError
 from sparkgpu.h2o import jobs
 
 
@@ -28,7 +29,7 @@ def followed(monkeypatch: pytest.MonkeyPatch, *, tree_s: float, in_cloud: bool =
 
 
 def test_a_job_of_a_cloud_that_makes_no_progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(jobs.StalledError, match="trees-s7: H2O made no progress for 0 minutes; its logs are"):
+    with pytest.raises(TrialError, match="trees-s7: H2O made no progress for 0 minutes; its logs are"):
         followed(monkeypatch, tree_s=1e6)
 
 

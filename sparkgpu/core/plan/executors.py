@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparkgpu.core.config.keys import RunConfig
-from sparkgpu.core.config.model_keys import NeuralConfig, TreesConfig, auto_engine
+from sparkgpu.core.config.model_keys import NeuralConfig, auto_engine
 from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
@@ -140,7 +140,13 @@ def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) ->
             "--conf spark.executor.resource.gpu.amount=1 --conf spark.task.resource.gpu.amount=1."
         )
     for trees in config.trees_by_name.values() if config.cluster.lanes == "cloud" else ():
-        _check_engine(config, trees, len(executors))
+        leaves = len(executors) > 1 and _leaves_gpus(config, ENGINES.find(trees.engine_name))
+        if leaves and trees.tree_method == "gpu_hist":
+            raise DeviceError(
+                f'trees.tree_method = "gpu_hist": in a cloud of {len(executors)} nodes H2O XGBoost silently '
+                'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
+                'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
+            )
     if config.prepare.by == "arrow":
         raise ConfigError(
             'prepare.by = "arrow": on a cluster Spark holds the rows, so its pipeline makes the features. '
@@ -150,16 +156,6 @@ def _check(config: RunConfig, executors: Sequence[Executor], *, on_gpu: bool) ->
         raise ConfigError(
             f'neural.strategy = "{config.neural.strategy}": with cluster.lanes = "executors" each network '
             'trains on one executor. Leave it out, or set cluster.lanes = "cloud".'
-        )
-
-
-def _check_engine(config: RunConfig, trees: TreesConfig, num_executors: int) -> None:
-    engine = ENGINES.find(trees.engine_name)
-    if num_executors > 1 and trees.tree_method == "gpu_hist" and _leaves_gpus(config, engine):
-        raise DeviceError(
-            f'trees.tree_method = "gpu_hist": in a cloud of {num_executors} nodes H2O XGBoost silently '
-            'uses the CPU. Set cluster.lanes = "executors" (one node for each trial, on its own GPU), '
-            'trees.engine = "xgboost" (one model over all GPUs), or trees.tree_method = "hist".'
         )
 
 
