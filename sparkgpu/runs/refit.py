@@ -89,7 +89,9 @@ def refit(
         before.trial(trial.name).check()
     config = resumed_config(before.root, keyed(gpus=gpus, cpu_lanes=cpu_lanes))
     # Time is not limited, temperatures are known, and the table lies here, wherever Spark made it.
-    changed = {"time_limit": None, "calibrate": False, "cluster": ClusterConfig()}
+    changed: dict[str, Any] = {"time_limit": None, "calibrate": False, "cluster": ClusterConfig()}
+    if read_record(before.plan, Plan).master is not None:  # over executors, which do not train here
+        changed["neural"] = config.neural.model_copy(update={"strategy": "auto", "model_parallel": None})
     config = config.model_copy(update=changed)
     new_rows = None if more is None else find_source(more, schema.dialect)
     machine = find_machine()

@@ -194,6 +194,16 @@ def test_a_job_predicts_a_table_on_two_workers(whole: Whole, tmp_path: Path) -> 
     np.testing.assert_allclose(found.filter(like="probability"), expected, atol=1e-9)
 
 
+@pytest.mark.slow
+def test_a_run_of_executors_is_refitted_on_this_machine(whole: Whole, tmp_path: Path) -> None:
+    out = tmp_path / "refitted"
+    command = [*COMMAND, "refit", whole.run.paths.root, "--out", out]
+    ended = subprocess.run([*map(str, command)], check=False, timeout=400, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert {model["name"] for model in read_json(out / "metrics.json")["models"]} >= {"trees", "neural"}
+    assert (out / "trials" / "trees-s7" / "model.ubj").exists()
+
+
 def test_the_run_directory_is_that_of_any_run(whole: Whole) -> None:
     names = {path.name for path in whole.run.paths.root.iterdir()}
     assert names == {
