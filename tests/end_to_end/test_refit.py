@@ -115,8 +115,7 @@ def test_the_commands_and_lines_of_the_page_work(
     run: Running, rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (REPOSITORY / "docs" / "predict.md").read_text(encoding="utf-8")
-    section = page.partition("## Once more, on all rows")[2].partition("\n## ")[0]
+    section = (REPOSITORY / "docs" / "refit.md").read_text(encoding="utf-8")
     (commands,), (lines,) = (
         re.findall(rf"```{kind}\n(.*?)```", section, re.S) for kind in ("bash", "python")
     )

@@ -239,8 +239,7 @@ def test_what_cannot_be_explained_is_refused_in_one_line(run: RunPaths, call: Ca
 
 
 def test_the_lines_of_the_page_work(run: RunPaths, call: Call, tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "predict.md").read_text(encoding="utf-8")
-    (section,) = re.findall(r"## Why this row\n(.*?)\n## ", page, re.S)
+    section = (REPOSITORY / "docs" / "explain.md").read_text(encoding="utf-8")
     (command,), (lines,) = (re.findall(rf"```{kind}\n(.*?)```", section, re.S) for kind in ("bash", "python"))
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "adult").symlink_to(run.root)

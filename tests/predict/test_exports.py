@@ -35,7 +35,7 @@ from sparkgpu.score.calibration import scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore:values that training never saw")
 
-DOCS = Path(__file__).parents[2] / "docs" / "predict.md"
+DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 BLOCKS = [
     block for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S) if "encoding" in block
 ]
