@@ -200,6 +200,7 @@ class Work:
             if self.branch == "neural" and self.lane.in_turn:
                 wait_for_trees(self.paths, spec.gang, self.events)
             table = table_of(spec.target)
+            grown = [table_of(folder) for folder in schema.targets] or [table]
             trial: Trial[Any] = Trial(
                 spec=spec,
                 parameters=parameters,
@@ -209,7 +210,7 @@ class Work:
                 events=self.events,
                 scratch=self.scratch,
                 cores_are_free=self._other_branch_ended,
-                beside_bytes=self.plan.bytes_of_trees(spec, table.resolved, table.schema),
+                beside_bytes=max(self.plan.bytes_of_trees(spec, one.resolved, one.schema) for one in grown),
                 may_wait=self.plan.master is None,
                 until=until,
                 watch=watch,

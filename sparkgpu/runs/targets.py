@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.config.keys import RunConfig
@@ -53,7 +54,7 @@ def _part(paths: RunPaths, folder: str, plan: Plan, config: RunConfig, outcome: 
     resolved = plan.resolved(config.model_copy(update={"data": data}), TableSize.of(schema))
     write_text(own.config, config_io.dump(resolved.config), mode=0o600)
     write_json(own.plan, plan)
-    for file in (paths.config_schema, paths.env):
+    for file in filter(Path.exists, (paths.config_schema, paths.env, paths.telemetry)):
         shutil.copyfile(file, own.root / file.name)
     if paths.pipeline.exists():
         shutil.copytree(paths.pipeline, own.pipeline, dirs_exist_ok=True)
