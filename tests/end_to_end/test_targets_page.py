@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,9 @@ from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.metrics_json import read_results
 from sparkgpu.core.rundir.paths import RunPaths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.process]
 
@@ -85,6 +89,10 @@ def test_one_run_learns_two_targets_and_its_folders_predict_them(
     both = model.predict(new)
     assert both["price"].tolist() == written["price_prediction"].tolist()
     assert both["sold"].tolist() == written["sold_prediction"].tolist()
+    (shown,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    names = {"sparkgpu": sparkgpu, "new": new}
+    exec(shown[shown.index("model = ") :], names)
+    assert names["model"].run_dir == model.run_dir
     alone = sparkgpu.load(paths.target("sold").root, "neural")
     np.testing.assert_allclose(
         sparkgpu.load(paths.root, "neural").predict_proba(new)["sold"], alone.predict_proba(new)
@@ -151,7 +159,9 @@ def test_ranks_that_stream_their_rows_learn_all_targets_and_the_python_door_give
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_trees_of_all_targets_grow_in_one_context(tmp_path: Path) -> None:
+def test_the_trees_of_all_targets_grow_in_one_context_and_spark_predicts_them(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     source, out = tmp_path / "homes.parquet", tmp_path / "run"
     homes().to_parquet(source)
     words = ["run", str(source), "--target", "price,sold", "--out", str(out), *SMALL, "--cpu-lanes", "1"]
@@ -164,3 +174,8 @@ def test_the_trees_of_all_targets_grow_in_one_context(tmp_path: Path) -> None:
         trees = next(model for model in read_results(paths).models if model.name == "trees")
         assert (trees.engine, trees.status) == ("h2o-xgboost", "done")
         assert (paths.pipeline / "metadata").is_dir()
+    new = homes()[["area", "rooms"]][:30]
+    found = sparkgpu.load(out).transform(spark.createDataFrame(new)).toPandas()
+    both = sparkgpu.load(out).predict(new)
+    np.testing.assert_allclose(found["price_prediction"], both["price"])
+    assert found["sold_prediction"].tolist() == both["sold"].tolist() and "sold_probability_yes" in found
