@@ -109,7 +109,7 @@ def fit_frame(
             scratch=paths.root,
         )
         with closing(events):
-            record = run_sizes(make_engine(engine, Platform()), trial)
+            record = run_sizes(make_engine(engine, Platform()).run, trial)
         files = {file.name: file.read_bytes() for file in trial.paths.root.glob("model.*")}
         valid_M, values = read_predictions(trial.paths.predictions, schema)["valid"]
     sure = None
