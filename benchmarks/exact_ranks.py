@@ -2,7 +2,7 @@
 
     python benchmarks/exact_ranks.py FOLDER [trees]
 
-It takes some 40 bytes a row and no function of the package, so that `large_scores.py` can be compared with it.
+It takes 40 bytes a row and no function of the package, so that `large_scores.py` can be compared with it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from sparkgpu.core.rundir.events import Event
 from sparkgpu.core.rundir.files import write_text
 from sparkgpu.core.rundir.records import FitRecord
 from sparkgpu.core.table.predictions import write_predictions
-from sparkgpu.core.table.rows import read_rows
+from sparkgpu.core.table.rows import RowGroups, pages, read_rows
 from sparkgpu.core.table.schema import SplitName, read_schema
 from sparkgpu.neural.model import TabularModel, save_model
 from sparkgpu.neural.nets.network import InputShape, TabularNet, build_net, find_network
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sparkgpu.neural.gpu_share import Card
 
 _REPORT_EVERY_S = 0.4
+_PAGE_VALUES = 2**26  # of rows to predict in memory: 256 MiB
 _PREDICTED: tuple[SplitName, ...] = ("valid", "test")
 
 
@@ -146,10 +147,14 @@ def _predict(trial: NeuralTrial, model: TabularModel) -> float:
     predict_s = 0.0
     with trial.events.phase("predicting", trial.name):
         for split in _PREDICTED:
-            rows = read_rows(trial.run, trial.schema, split, fold=trial.spec.fold)
-            start = time.perf_counter()
-            predictions[split] = (rows.row_id_N, model.predict(rows))
-            predict_s += time.perf_counter() - start
+            groups = RowGroups(trial.run, trial.schema, split, fold=trial.spec.fold)
+            ids, values = [], []
+            for rows in pages(groups.blocks(), max(_PAGE_VALUES // max(len(trial.schema.features), 1), 1)):
+                start = time.perf_counter()
+                ids.append(rows.row_id_N)
+                values.append(model.predict(rows))
+                predict_s += time.perf_counter() - start
+            predictions[split] = (np.concatenate(ids), np.concatenate(values))
         write_predictions(trial.paths.predictions, predictions, trial.schema)
     return predict_s
 
