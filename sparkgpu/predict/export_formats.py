@@ -124,10 +124,12 @@ def _predict_booster(file: Path, trained: Trained, rows: Rows) -> NDArray[np.flo
     from sparkgpu.h2o.mojo import MOJO
     from sparkgpu.h2o.mojo_booster import BoosterModel, matrix_of
     from sparkgpu.trees.boosting import both_classes, feature_frame
+    from sparkgpu.trees.xgboost_library import numbers_of
 
     booster = xgboost.Booster(model_file=file)
     if trained.trial.engine == "xgboost":
-        data = xgboost.DMatrix(feature_frame(rows, trained.schema), enable_categorical=True)
+        numbers = numbers_of(booster, trained.schema)
+        data = xgboost.DMatrix(feature_frame(rows, trained.schema, numbers), enable_categorical=True)
     else:
         described = BoosterModel.read(trained.folder / MOJO, trained.schema).described
         matrix = matrix_of(rows, described, trained.schema)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,11 @@ class BoostingEngine(ABC):
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
 
+    @staticmethod
+    def as_numbers(schema: TableSchema) -> Collection[str]:
+        """The categories that this library gets as numbers, by their codes."""
+        return ()
+
     @abstractmethod
     def fit(self, trial: TreesTrial, splits: Mapping[SplitName, Split], progress: Progress) -> Fitted:
         """Train on split train and stop early by split valid, or as soon as `progress` says so."""
@@ -162,7 +167,9 @@ class BoostingEngine(ABC):
             weights["train"] = training_weights(rows["train"], trial.parameters.distribution, ranks)
             splits = {
                 split: Split(
-                    features=feature_frame(found, schema), label_N=found.label_N, weight_N=weights[split]
+                    features=feature_frame(found, schema, self.as_numbers(schema)),
+                    label_N=found.label_N,
+                    weight_N=weights[split],
                 )
                 for split, found in rows.items()
             }
@@ -186,25 +193,34 @@ class BoostingEngine(ABC):
 class BoostingModel:
     """A loaded booster; `apply` takes features from `feature_frame`.
 
+    `as_numbers` are the categories that it takes by their codes as numbers.
     `importance` gives the library's own importance of features, by name: the gain of the cuts if it keeps it.
     `contributions` gives what each feature adds to the margin, and last the base (N, C or 1, F + 1).
     """
 
     schema: TableSchema
     apply: Callable[[pd.DataFrame], NDArray[np.float64]]
+    as_numbers: Collection[str] = ()
     contributions: Callable[[Rows], NDArray[Any]] | None = None
     importance: Callable[[], Mapping[str, Any]] | None = None
 
     def predict(self, rows: Rows) -> NDArray[np.float64]:
-        return self.apply(feature_frame(rows, self.schema))
+        return self.apply(feature_frame(rows, self.schema, self.as_numbers))
 
 
-def feature_frame(rows: Rows, schema: TableSchema) -> pd.DataFrame:
-    """Features in the form for boosters: float32 with NaN, and categories by their codes in the schema."""
+def feature_frame(rows: Rows, schema: TableSchema, as_numbers: Collection[str] = ()) -> pd.DataFrame:
+    """Features in the form for boosters: float32 with NaN, and categories by their codes in the schema.
+
+    The codes of those `as_numbers` are numbers, too.
+    """
     columns: dict[str, Any] = {
         feature.name: rows.numeric_NF[:, index] for index, feature in enumerate(schema.numeric)
     }
     for index, feature in enumerate(schema.categorical):
+        if feature.name in as_numbers:
+            code_N = rows.codes_NK[:, index].astype(np.float32)
+            columns[feature.name] = np.where(code_N < 0, np.float32(np.nan), code_N)
+            continue
         kind = pd.CategoricalDtype(list(range(len(feature.levels))))
         columns[feature.name] = pd.Categorical.from_codes(rows.codes_NK[:, index], dtype=kind)
     return pd.DataFrame({feature.name: columns[feature.name] for feature in schema.features}, copy=False)

@@ -21,6 +21,7 @@ from sparkgpu.core.table.predictions import Predictions
 from sparkgpu.core.table.rows import RowGroups, Rows, pages, read_rows
 from sparkgpu.core.table.schema import SplitName
 from sparkgpu.trees.boosting import Fitted, Progress, feature_frame, training_weights
+from sparkgpu.trees.level_order import with_means
 from sparkgpu.trials.engine import Ranks, TreesTrial
 
 _PAGE_VALUES = 2**25
@@ -49,7 +50,8 @@ class _Pages(xgboost.DataIter):
         part = slice(self._begin, self._begin + len(rows.row_id_N))
         self._begin = part.stop
         weight_N = None if self._weight_N is None else self._weight_N[part]
-        input_data(data=feature_frame(rows, self._trial.schema), label=rows.label_N, weight=weight_N)
+        frame = feature_frame(rows, self._trial.schema, with_means(self._trial.schema))
+        input_data(data=frame, label=rows.label_N, weight=weight_N)
         return True
 
 
@@ -95,7 +97,7 @@ def _predicted(
     ids, values = [], []
     for rows in _pages(trial, split):
         ids.append(rows.row_id_N)
-        values.append(fitted.predict(feature_frame(rows, trial.schema)))
+        values.append(fitted.predict(feature_frame(rows, trial.schema, with_means(trial.schema))))
     return np.concatenate(ids), np.concatenate(values)
 
 

@@ -41,15 +41,19 @@ def ordered_levels(folder: Path, schema: TableSchema, fold: int | None) -> dict[
     data = ds.dataset(sorted(folder.glob("*.parquet")))
     kept = None if fold is None else ds.field(FOLD) != fold
     found: dict[str, tuple[int, ...]] = {}
-    with_means = {feature.means_of for feature in schema.features}
     for feature in schema.categorical:
-        if feature.name in with_means:
+        if feature.name in with_means(schema):
             found[feature.name] = tuple(range(len(feature.levels)))
             continue
         rows = data.to_table(columns=[feature.name, LABEL], filter=kept)
         sum_LC, count_L = _sums(feature, as_numpy(rows[feature.name]), as_numpy(rows[LABEL]), schema)
         found[feature.name] = _ordered(feature, sum_LC, count_L)
     return found
+
+
+def with_means(schema: TableSchema) -> frozenset[str]:
+    """The categories that have a feature of mean targets."""
+    return frozenset(filter(None, (feature.means_of for feature in schema.features)))
 
 
 def _sums(

@@ -6,7 +6,7 @@ A table that does not fit the lane's memory is trained on from disk (`trees/from
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from sparkgpu.trees.boosting import (
     thinned,
 )
 from sparkgpu.trees.from_disk import run_from_disk
+from sparkgpu.trees.level_order import with_means
 from sparkgpu.trials.engine import TreesTrial
 
 _OBJECTIVES = {
@@ -44,6 +45,11 @@ XGBOOST_FILE = "model.ubj"
 
 class XGBoost(BoostingEngine):
     """Trees of XGBoost, on the CPU or the lane's GPU."""
+
+    @staticmethod
+    def as_numbers(schema: TableSchema) -> Collection[str]:
+        """Sets of many levels would tell trees the labels that a feature of mean targets keeps from them."""
+        return with_means(schema)
 
     def run(self, trial: TreesTrial) -> FitRecord:
         schema, config = trial.schema, trial.parameters
@@ -109,16 +115,24 @@ class XGBoost(BoostingEngine):
     @staticmethod
     def load(folder: Path, schema: TableSchema) -> BoostingModel:
         booster = xgboost.Booster(model_file=folder / XGBOOST_FILE)
+        numbers = numbers_of(booster, schema)
         return BoostingModel(
             schema=schema,
+            as_numbers=numbers,
             apply=lambda frame: _predict(booster, frame, schema, None),
             contributions=lambda rows: booster.predict(
-                xgboost.DMatrix(feature_frame(rows, schema), enable_categorical=True),
+                xgboost.DMatrix(feature_frame(rows, schema, numbers), enable_categorical=True),
                 pred_contribs=True,
                 strict_shape=True,
             ),
             importance=lambda: booster.get_score(importance_type="total_gain"),
         )
+
+
+def numbers_of(booster: xgboost.Booster, schema: TableSchema) -> Collection[str]:
+    """The categories that a trained model takes as numbers."""
+    kinds = dict(zip(booster.feature_names or (), booster.feature_types or (), strict=True))
+    return [feature.name for feature in schema.categorical if kinds.get(feature.name) != "c"]
 
 
 class _Progress(xgboost.callback.TrainingCallback):

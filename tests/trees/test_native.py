@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
+from planted_trees import COLORS, Outcome, Table, bound, cpu_lane, outcome, planned, table
 
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError, TrialError
@@ -20,7 +20,7 @@ from sparkgpu.core.plan.plan import GIB, Plan
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.trees.boosting import Split, feature_frame
-from sparkgpu.trials.engine import Platform, make_engine
+from sparkgpu.trials.engine import Platform, load_fitted, make_engine
 from sparkgpu.trials.loop import run_trials
 from sparkgpu.trials.saved_model import check_saved_model
 
@@ -260,3 +260,23 @@ def test_exact_trees_of_xgboost_need_a_depth(tmp_path: Path) -> None:
     planted = table(tmp_path, np.arange(100) % 2, {"x": np.arange(100.0)})
     with pytest.raises(TrialError, match=r"trees\.max_depth = 0 with trees\.tree_method"):
         fit(planted, "xgboost", max_depth=0, tree_method="exact")
+
+
+def test_a_category_with_a_feature_of_mean_targets_is_numbers_to_xgboost(tmp_path: Path) -> None:
+    library = pytest.importorskip("xgboost")
+    random = np.random.default_rng(12)
+    levels = tuple(f"shop {number:03}" for number in range(300))
+    code_N = random.integers(0, len(levels), 3000)
+    label_N = (code_N % 3 + random.normal(size=3000)).astype(float)
+    shops = {"shop": (np.where(code_N == 5, None, np.array(levels)[code_N]), levels)}
+    made = table(tmp_path, label_N, {"shop__mean": (code_N % 3).astype(float)}, shops)
+    first, *others = made.schema.features
+    planted = bound(made, features=(first.model_copy(update={"means_of": "shop"}), *others))
+    found = fit(planted, "xgboost", ntrees=5, max_depth=3)
+    booster = library.Booster(model_file=found.folder / "model.ubj")
+    assert dict(zip(booster.feature_names, booster.feature_types, strict=True)) == {
+        "shop__mean": "float", "shop": "float",
+    }  # fmt: skip
+    test = read_rows(planted.paths, planted.schema, "test")
+    model = load_fitted("xgboost", found.folder, planted.schema)
+    np.testing.assert_allclose(model.predict(test), found.test, atol=1e-6)
