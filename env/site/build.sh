@@ -23,9 +23,9 @@ if [ ! -f "$site/.ready" ] || [ pyproject.toml -nt "$site/.ready" ]; then
     touch "$site/.ready"
 fi
 
-export NO_MKDOCS_2_WARNING=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+export NO_MKDOCS_2_WARNING=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} PATH=$PWD/$site/bin:$PATH
 case ${1:-build} in
-    mike) "$site/bin/python" -m mike.driver "${@:2}" ;;
-    build) "$site/bin/python" -m mkdocs build -q "${@:2}" && "$site/bin/python" env/site/check.py build/site ;;
-    *) "$site/bin/python" -m mkdocs "$@" ;;
+    mike) "$@" ;;
+    build) mkdocs build "${@:2}" && python env/site/check.py build/site ;;
+    *) mkdocs "$@" ;;
 esac

@@ -154,16 +154,18 @@ class RunResult(RunFrames):
 class TargetsResult:
     """What a run with several targets found: the result of each by its name, such as ``result["price"]``.
 
-    >>> few = {"trees.engine": "xgboost", "trees.ntrees": 20, "models": ["trees"]}
-    >>> both = sparkgpu.run(
-    ...     wine, target=["alcohol", "target"], out="reports/both", config=few, quiet=True
-    ... )
-    <BLANKLINE>
-    target ...
-    >>> both["alcohol"].metrics["data"]["task"], both["target"].metrics["data"]["task"]
-    ('regression', 'multiclass')
-    >>> both.load().predict(wine.head(2)).columns.tolist()
-    ['alcohol', 'target']
+    The folder `path` holds a run directory for each target, ``targets/<name>``.
+
+        >>> few = {"trees.engine": "xgboost", "trees.ntrees": 20, "models": ["trees"]}
+        >>> both = sparkgpu.run(
+        ...     wine, target=["alcohol", "target"], out="reports/both", config=few, quiet=True
+        ... )
+        <BLANKLINE>
+        target ...
+        >>> both["alcohol"].metrics["data"]["task"], both["target"].metrics["data"]["task"]
+        ('regression', 'multiclass')
+        >>> both.load().predict(wine.head(2)).columns.tolist()
+        ['alcohol', 'target']
     """
 
     path: Path
