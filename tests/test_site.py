@@ -78,7 +78,7 @@ def test_each_link_of_a_page_leads_to_a_file_and_a_heading_that_exist(file: Path
 
 
 def test_every_page_has_its_place_in_the_site() -> None:
-    places = re.findall(r"- (?:[\w ]+: )?([\w/.-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.M)
+    places = re.findall(r"- (?:[\w -]+: )?([\w/.-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.M)
     pages = {file.relative_to(DOCS).as_posix() for file in DOCS.rglob("*.md")}
     pages -= {page for page in pages if re.match(r"decisions/\d", page)}  # its README leads to them
     lessons = {f"learn/{file.stem}.md" for file in (REPOSITORY / "notebooks").glob("*.ipynb")}

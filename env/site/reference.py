@@ -31,6 +31,7 @@ def commands() -> str:
     command = typer.main.get_command(app)
     with command.make_context("sparkgpu", [], resilient_parsing=True) as context:
         text = get_docs_for_click(obj=command, ctx=context, name="sparkgpu", title="Commands")
+    text = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text)  # cut short; the table of contents has all
     return text.replace("\n* `", "\n- `")
 
 
