@@ -34,9 +34,14 @@ from sparkgpu.ops.advise.command import advise
 from sparkgpu.ops.bench.command import bench
 from sparkgpu.present.terminal.spool import say
 
+EXIT_CODES = (
+    "Exit codes: 0 done · 2 configuration · 3 device or environment · 4 data · 5 a trial or lane failed "
+    "(what finished is reported) · 130 interrupted."
+)
+
 app = typer.Typer(
     name="sparkgpu", help="Trees or neural nets on your table, and how many GPUs are worth it?",
-    no_args_is_help=True, pretty_exceptions_enable=False,
+    no_args_is_help=True, pretty_exceptions_enable=False, epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -59,7 +64,7 @@ def _options(
 app.add_typer(slurm, name="slurm")
 app.add_typer(bench, name="bench")
 for _command in (run, predict, explain, export, refit, compare, report, monitor, doctor, advise, schema):
-    app.command()(_command)
+    app.command(epilog=EXIT_CODES if _command is run else None)(_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

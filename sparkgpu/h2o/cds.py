@@ -47,7 +47,7 @@ def build() -> Path:
             [
                 sys.executable, "-m", "sparkgpu", "run", str(folder / "table.parquet"), "--target", "y",
                 "--cpu-lanes", "1", "--out", str(folder / "run"), "--quiet",
-                "--set", "trees.ntrees=10", "--set", "neural.epochs=1",
+                "--set", 'models=["trees"]', "--set", "trees.engine=h2o-xgboost", "--set", "trees.ntrees=10",
             ],
             {**os.environ, "SPARKGPU_JVM_OPTIONS": f"-XX:DumpLoadedClassList={listed}"},
         )  # fmt: skip

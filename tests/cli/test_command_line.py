@@ -221,6 +221,7 @@ def test_the_command_and_the_module_show_help_and_version(call: Call) -> None:
     code, out, _ = call("run", "--help")
     assert code == 0 and {"--target", "--gpus", "--cpu-lanes", "--set", "--out"} <= set(out.split())
     assert call("run", "-h") == (0, out, "") and call("-h") == call("--help")
+    assert "Exit codes: 0 done · 2 configuration · 3 device or environment · 4 data" in " ".join(out.split())
     found = subprocess.run([sys.executable, "-m", "sparkgpu", "--version"], capture_output=True, text=True)
     assert (0, found.stdout, "") == call("--version") == (0, f"{sparkgpu.__version__}\n", "")
 
