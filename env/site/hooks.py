@@ -51,6 +51,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     place = page.file.src_uri
     if place in ("index.md", "compare.md"):  # they use the whole width
         page.meta["hide"] = ["navigation", "toc"]
+    if place == "reference/errors.md":  # it has most words of all pages
+        page.meta["search"] = {"boost": 0.2}
     if place == "configuration.md":
         try:
             markdown = reference.with_types(markdown)
