@@ -152,7 +152,7 @@ def test_a_secret_is_in_no_file_log_event_page_or_command_line(
 @pytest.mark.parametrize("branch", ["trees", "neural"])
 def test_a_killed_worker_costs_a_second_start_and_no_finished_trial(tmp_path: Path, branch: Branch) -> None:
     table = write_table("breast_cancer", tmp_path)
-    lengths = {"trees": ("trees.ntrees=30000",), "neural": ("trees.ntrees=20", "neural.epochs=4000")}
+    lengths = {"trees": ("trees.ntrees=30000",), "neural": ("trees.ntrees=20", "neural.epochs=400")}
     more = ("trees.early_stopping_rounds=0", "neural.patience=0", "neural.checkpoint_minutes=1e-6")
     settings = [part for one in (*lengths[branch], *more) for part in ("--set", one)]
     both = ("--set", "cluster.executors=2")  # on a busy machine the second comes late

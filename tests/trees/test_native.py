@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -180,7 +181,8 @@ def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs
     monkeypatch.setitem(sys.modules, engine, None)
     monkeypatch.delitem(sys.modules, f"sparkgpu.trees.{engine}_library", raising=False)
     planted = table(tmp_path, np.arange(10) % 2, {"x": np.arange(10.0)})
-    with pytest.raises(DeviceError, match=f"pip install 'sparkgpu\\[{engine}\\]'"):
+    package = re.escape(str(ENGINES.find(engine).package))
+    with pytest.raises(DeviceError, match=f"pip install '{package}'"):
         fit(planted, engine)
 
 
