@@ -67,6 +67,6 @@ def sampled(schema: TableSchema, labels: LabelReader) -> list[str]:
     own = schema.metric is None or schema.metric in TALLIED
     return [
         f"large splits: the metrics are those of all rows{'' if own else f' but for {schema.metric}'}; the "
-        "blend's weights, calibration, groups, and how wide intervals are come from evenly spaced rows "
-        f"({listed(read)})"
+        "blend's weights, calibration, decisions, groups, and how wide intervals are come from evenly spaced "
+        f"rows ({listed(read)})"
     ] * bool(read)
