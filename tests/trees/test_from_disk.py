@@ -47,7 +47,7 @@ def test_trees_from_disk_are_those_of_memory(
     planted = mixed(tmp_path, weighted=weighted)
     settings = {**MANY, "sample_rate": 1.0, "grow_policy": policy, "max_leaves": 20}
     expected = fit(planted, "memory", lane_bytes=GIB, **settings)
-    found = fit(planted, "disk", lane_bytes=100_000, **settings)
+    found = fit(planted, "disk", lane_bytes=40_000, **settings)
     np.testing.assert_allclose(found.test, expected.test, atol=1e-5)
     assert dict(found.curve) == pytest.approx(dict(expected.curve), rel=1e-5)
     assert found.record.train_rows == expected.record.train_rows
@@ -65,7 +65,7 @@ def test_a_sample_of_rows_and_early_stopping_work_from_disk(
     planted = mixed(tmp_path)
     settings = {**MANY, "ntrees": 400, "early_stopping_rounds": 5}
     expected = fit(planted, "memory", lane_bytes=GIB, **settings)
-    found = fit(planted, "disk", lane_bytes=100_000, **settings)
+    found = fit(planted, "disk", lane_bytes=40_000, **settings)
     assert found.record.best_iteration < 400
     assert found.log_loss() == pytest.approx(expected.log_loss(), abs=0.01)
 
