@@ -8,6 +8,7 @@ Every error is written to the trial's or the lane's ``error.json``; its tracebac
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import time
 import traceback
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WAIT_S = 0.05
+_LOGGED = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _GPU_MEMORY = re.compile("out of memory|cudaErrorMemoryAllocation|bad_alloc", re.IGNORECASE)
 """In what XGBoost says if a GPU's memory does not suffice."""
 
@@ -77,6 +79,7 @@ class Work:
         self.paths = paths
         self.plan = Plan.model_validate(read_json(paths.plan))
         self.config: RunConfig = toml.load(file=paths.config)
+        logging.basicConfig(level=self.config.log_level.upper(), format=_LOGGED)
         # From the lane's own file: only the lane's machine knows its ports and memory.
         self.lane = LanePlan.model_validate(read_json(paths.lane(lane).lane))
         self.branch: Branch = branch
@@ -103,6 +106,8 @@ class Work:
         if not (h2o or by_spark):
             return self._run_trials(Platform())
         with self._spark(h2o=h2o) as session:
+            if self.config.log_level != "warning":  # as its log4j2.properties has it
+                session.sparkContext.setLogLevel(self.config.log_level.upper())
             if self.making is not None and by_spark:
                 # Before H2O, since all lanes wait for the table: at the same time both would take longer.
                 self.making.by_spark(session)

@@ -37,7 +37,7 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
     wine = write_table("wine", tmp_path)
     first = finished(
         [*COMMAND, "run", wine, "--target", "target", "--task", "multiclass", "--cpu-lanes", "1",
-         "--set", "seed=3", *SMALL],
+         "--set", "seed=3", *SMALL, "--set", "log_level=info"],
         tmp_path / ".hidden" / "first", tmp_path,
     )  # fmt: skip
     assert first.metrics["data"]["task"] == "multiclass"
@@ -48,6 +48,7 @@ def test_a_run_toml_repeats_its_run_number_by_number_and_quietly(tmp_path: Path)
     assert trees["trials"] == ["trees-s3"]
     assert trees["metrics"]["test"]["accuracy"] > 0.8
     first_words = first.stdout
+    assert " INFO SharedState: " in first.paths.lane(0).log.read_text(encoding="utf-8")  # Spark's
 
     again = finished(
         [*COMMAND, "run", "--config", first.paths.config, "--quiet"], tmp_path / "second", tmp_path

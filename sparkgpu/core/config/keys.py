@@ -274,7 +274,8 @@ class RunConfig(Section):
     take part as models of their own. `intervals` is the share of rows whose truth the models' intervals, or
     sets of classes, should hold (None: they have none). By the columns in `groups` each model is also scored
     in groups of the test rows. A worker that neither reports, computes, reads nor writes for `hang_after_s`
-    seconds counts as hung; 0 turns this off.
+    seconds counts as hung; 0 turns this off. Python's logging and Spark write what is of `log_level` or worse
+    to each lane's log.
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 7
@@ -288,6 +289,7 @@ class RunConfig(Section):
     intervals: Annotated[float, Field(ge=0.5, lt=1)] | None = None
     groups: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     hang_after_s: NotNegative = 60.0
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
     data: DataConfig = DataConfig()
     prepare: PrepareConfig = PrepareConfig()
     split: SplitConfig = SplitConfig()
