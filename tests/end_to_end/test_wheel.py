@@ -98,6 +98,7 @@ def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path: Path) -> It
     subprocess.run(["chmod", "-R", "a-w", venv], check=True)
     yield Installed(bin=venv / "bin", folder=tmp_path)
     subprocess.run(["chmod", "-R", "u+w", venv], check=True)
+    shutil.rmtree(venv)  # gigabytes, where torch brings CUDA
 
 
 def _run(*more: str) -> list[str]:
