@@ -111,7 +111,8 @@ def on_post_build(config: Any) -> None:
             told = next((part for part in text.split("\n\n") if re.match(r"\w|`(?!``)|\*\*|\[", part)), "")
             sentence = re.split(r"(?<=\w[.?]) |:$", " ".join(_LINK.sub(_plain, told).split()))[0]
             lines.append(f"- [{page.title}]({page.file.src_uri}): {sentence}")
-            Path(config.site_dir, page.file.src_uri).write_text(text, encoding="utf-8")
+    for place, text in _markdown.items():  # also of pages that only others lead to
+        Path(config.site_dir, place).write_text(text, encoding="utf-8")
     Path(config.site_dir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -38,6 +38,7 @@ from sparkgpu.present import data_tables, failures, leaderboard, result_tables, 
 from sparkgpu.present.agreement import agreement, disagreement, most_confused
 from sparkgpu.present.pictures import classes, columns, machine, regression, scores
 from sparkgpu.present.pictures.shared import best_few, with_predictions
+from sparkgpu.present.pictures.summary import summary
 from sparkgpu.present.result_tables import Fact
 from sparkgpu.present.timeline import seconds_by_phase
 from sparkgpu.present.verdict import next_steps, verdict
@@ -191,6 +192,7 @@ def _why(run: Inputs) -> Content | None:
         "absent": "",
         "map": columns.importance_map(found, names),
         "dependence": columns.dependence(found, names, run.schema.target),
+        "summary": found.summary and summary(found.summary, run.schema.target),
         "sentences": sentences[:_MOST_SENTENCES],
         "level": _level(found) if not sentences else "",
         "importances": result_tables.importances(found.importances, models, decimals),

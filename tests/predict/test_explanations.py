@@ -68,6 +68,16 @@ def test_the_command_explains_a_run_by_its_models(run: RunPaths) -> None:
         assert town["Bonn"] == max(town.values())
     assert drawn["town"].at == TOWNS and sum(drawn["town"].shares) == pytest.approx(1.0)
     assert drawn["shared"].class_name == "class 1"
+    summary = found.summary
+    assert summary is not None and (summary.model, summary.scale, summary.rows) == ("trees", "log-odds", 100)
+    assert summary.class_name == "class 1" and {one.column for one in summary.columns} == set(
+        means(found, "trees")
+    )
+    leading = summary.columns[0]
+    assert leading.column == "shared"
+    of_high = [added for added, is_high in zip(leading.added, leading.is_high, strict=True) if is_high]
+    assert 40 <= len(of_high) <= 60 and np.mean(of_high) > 0.5
+    assert {one.column for one in summary.columns if set(one.is_high) == {None}} == {"town", "when"}
     assert len(drawn["shared"].deciles) == 9 and list(drawn["shared"].at) == sorted(drawn["shared"].at)
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from sparkgpu.core.rundir.explanations import (
+    AddedByColumn,
     ColumnImportance,
     Dependence,
     ExplainedModel,
     Explanations,
     Importance,
+    Summary,
 )
 from sparkgpu.core.rundir.files import write_json, write_text
 from sparkgpu.core.rundir.paths import RunPaths
@@ -52,6 +54,13 @@ def explained(columns: int = 2) -> Explanations:
                 shares=(0.7, 0.3), curves={"trees": (0.1, 0.2)},
             ),
         ),
+        summary=Summary(
+            model="trees", scale="log-odds", class_name="yes", rows=3,
+            columns=(
+                AddedByColumn(column="distance", added=(-1.5, 0.5, 0.5), is_high=(False, True, None)),
+                AddedByColumn(column="<script>", added=(0.0, 0.0, 0.1), is_high=(None, None, None)),
+            ),
+        ),
         notes=("There was no time for 1 column with neural.",),
     )  # fmt: skip
 
@@ -80,7 +89,8 @@ def test_importances_dependence_and_what_differs_are_shown(run: RunPaths) -> Non
     write_json(run.explanations, explained())
     page, markdown = texts(run)
     why = section(page)
-    assert why.count("<svg") == 3  # the map, and a panel for each of two features
+    assert why.count("<svg") == 4  # the map, a panel for each of two features, and the summary
+    assert "What the leading columns added to the log-odds of yes in 3 test rows, by trees" in why
     for text in ("0.0500", "0.0250", "-0.0001", "0.0500 ± 0.0020", "≠", DIFFERS):
         assert text in why
     assert "<script>" not in why and "&lt;script&gt;" in why

@@ -62,6 +62,24 @@ class Dependence(Part):
     curves: dict[str, tuple[float, ...]]
 
 
+class AddedByColumn(Part):
+    """What a column added in each row, and whether its number is above the median there (None: no number)."""
+
+    column: str
+    added: tuple[float, ...]
+    is_high: tuple[bool | None, ...]
+
+
+class Summary(Part):
+    """What the leading columns added to one model's predictions of `rows`, on `scale` (of `class_name`)."""
+
+    model: Name
+    scale: str
+    class_name: str | None = None
+    rows: int
+    columns: tuple[AddedByColumn, ...]
+
+
 class Explanations(Part):
     """The whole of ``explanations.json``.
 
@@ -81,6 +99,7 @@ class Explanations(Part):
     pair: tuple[str, str] | None = None
     importances: tuple[ColumnImportance, ...] = ()
     dependence: tuple[Dependence, ...] = ()
+    summary: Summary | None = None
     notes: tuple[str, ...] = ()
 
 

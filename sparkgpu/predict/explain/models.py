@@ -6,6 +6,7 @@ Nothing begins that would not be done in time. N rows, G classes or 1.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from sparkgpu.core.rundir.metrics_json import DoneTrial, Results
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.core.table.rows import Rows
 from sparkgpu.core.table.schema import TableSchema
+from sparkgpu.predict.explain.contributions import Contributions, exact
 from sparkgpu.predict.explain.sample import Sample
 from sparkgpu.score.calibration import scaled
 from sparkgpu.score.metrics import primary_value
@@ -46,6 +48,15 @@ class AskedModel:
         if self.trial.temperature is not None:
             values = scaled(values, self.trial.temperature)
         return values / values.sum(axis=1, keepdims=True) if self._schema.classes else values
+
+    @property
+    def has_contributions(self) -> bool:
+        """Whether its library knows what each feature adds."""
+        return getattr(self._model, "contributions", None) is not None
+
+    def contributions(self, rows: Rows, columns: Sequence[str]) -> Contributions:
+        """What the user's `columns` added; raises as `exact` does."""
+        return exact(self._schema, columns, [(1.0, self.trial.temperature, self._model)], rows)
 
     def metric(self, sample: Sample, values: FloatArray) -> float | None:
         """The primary metric of these predictions of the sample; None if it has one class only."""

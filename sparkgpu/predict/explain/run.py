@@ -16,6 +16,7 @@ from sparkgpu.predict.explain.dependence import DRAWN_ROWS, MOST_ASKED, dependen
 from sparkgpu.predict.explain.importance import importances, pair_of, ranked
 from sparkgpu.predict.explain.models import Models, load_models
 from sparkgpu.predict.explain.sample import draw_sample
+from sparkgpu.predict.explain.summary import summary_of
 from sparkgpu.score.metrics import primary
 
 _ROWS = 1_500
@@ -48,6 +49,7 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
     found, rows = importances(own, columns, MOST_ASKED)
     pair = pair_of(results, set(found))
     in_order = ranked(columns, found, pair, results.comparison.metric)
+    summary = summary_of(own, columns)
     dependence = dependence_of(own, columns, in_order, pair)
     return Explanations(
         metric=primary(schema.task, schema.metric),
@@ -65,5 +67,6 @@ def explain(paths: RunPaths, seconds: float | None = None) -> Explanations:
         pair=pair,
         importances=in_order,
         dependence=dependence,
+        summary=summary,
         notes=tuple(own.notes),
     )
