@@ -152,8 +152,8 @@ def errors_page() -> str:
         "| exit code | error | meaning |\n|---|---|---|\n| 0 | | All trials are done. |\n"
         + "\n".join(f"| {one.exit_code} | `{one.__name__}` | {_line(one)} |" for one in EXITS)
         + f"\n| {errors.EXIT_INTERRUPTED} | | By Ctrl-C, SIGTERM or a notice of a batch system. |",
-        "After 3 and 5, `sparkgpu doctor` says what does not work and how to mend it, and `sparkgpu run --resume "
-        "--out FOLDER` goes on with a run whose folder is there. "
+        "After 3 and 5, `sparkgpu doctor` says what does not work and how to mend it, and `sparkgpu run "
+        "--resume --out FOLDER` goes on with a run whose folder is there. "
         "A check of `report.fail_on` that fails ends a run with exit code 4, after everything is written "
         "([what to do](../checks.md)).",
         "## Faults of the machine",
