@@ -465,7 +465,7 @@ def test_a_table_nothing_can_be_learned_from_is_refused(prepare, refused, column
     ("name", "target", "task", "num_classes", "numeric", "categorical"),
     [
         ("adult", "income", "binary", 2, 6, 8),
-        ("california_housing", "MedHouseVal", "regression", 0, 8, 0),
+        ("california_housing", "MedHouseVal", "regression", 0, 10, 0),
         ("letter", "target", "multiclass", 26, 16, 0),
         ("ames_housing", "Sale_Price", "regression", 0, 34, 46),
         ("german_credit", "credit_risk", "binary", 2, 7, 13),
@@ -481,4 +481,6 @@ def test_a_real_table_needs_nothing_but_its_target(
     assert (len(found.numeric), len(found.categorical)) == (numeric, categorical), found.dropped
     assert found.rows == sum(found.splits.values()) == pq.read_metadata(file).num_rows
     assert abs(found.splits["test"] / found.rows - 0.15) < 0.01
-    assert found.rows_refused == 0 and found.notes == ()
+    pairs = [note for note in found.notes if note.startswith("Latitude (+ Longitude)")]
+    assert found.rows_refused == 0 and found.notes == tuple(pairs)
+    assert len(pairs) == (name == "california_housing")

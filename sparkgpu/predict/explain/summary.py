@@ -51,7 +51,7 @@ def summary_of(own: Models, columns: Sequence[Column]) -> Summary | None:
         columns=tuple(
             AddedByColumn(
                 column=names[number],
-                added=tuple(np.float32(found.added_NGM[:, place, number]).tolist()),
+                added=tuple(found.added_NGM[:, place, number].astype(np.float32).tolist()),
                 is_high=_is_high(own.schema, columns[number], rows),
             )
             for number in np.argsort(-worth_GM[place], kind="stable")[:_COLUMNS]
