@@ -24,7 +24,8 @@ from sparkgpu.core.config.toml import keyed
 from sparkgpu.core.errors import ConfigError, DataError, TrialError
 from sparkgpu.core.host.devices import choose_devices, find_machine
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
-from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.make_plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.trials import TrialSpec
 from sparkgpu.core.rundir.files import read_record, write_json, write_text
 from sparkgpu.core.rundir.metrics_json import RefitInfo, Results, finished_results, write_results

@@ -26,7 +26,8 @@ from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
 from sparkgpu.core.host.watchdog import watch_self
 from sparkgpu.core.plan.bagging import bagged
 from sparkgpu.core.plan.executors import with_engine_of_cloud
-from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.make_plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.rundir.checks import HOW_TO

@@ -12,7 +12,8 @@ from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.host.gpus import Gpu
 from sparkgpu.core.plan.defaults import Resolved, resolve
-from sparkgpu.core.plan.plan import GIB, Plan, make_plan
+from sparkgpu.core.plan.make_plan import GIB, make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.table.schema import Task
 from sparkgpu.runs.provenance import check_engines

@@ -24,7 +24,8 @@ from sparkgpu.core.config.toml import load
 from sparkgpu.core.errors import DataError, DeviceError, ExecutorLostError, TrialError
 from sparkgpu.core.host import watchdog
 from sparkgpu.core.host.devices import Machine, choose_devices
-from sparkgpu.core.plan.plan import GIB, LanePlan, make_plan
+from sparkgpu.core.plan.make_plan import GIB, make_plan
+from sparkgpu.core.plan.plan import LanePlan
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.lanes import launch, worker_supervisor
 from sparkgpu.lanes.worker_supervisor import Outcome, supervised_workers

@@ -11,7 +11,8 @@ import pytest
 from sparkgpu.core.config import toml
 from sparkgpu.core.host.devices import Device, Machine
 from sparkgpu.core.host.gpus import Gpu
-from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.make_plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.core.rundir.advice import OptionRecord
 from sparkgpu.ops.advise.options import Ways

@@ -14,7 +14,8 @@ from sparkgpu.core.config.parameters import NeuralParameters, TreesParameters
 from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.host.devices import Machine, choose_devices
-from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.make_plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.plan.tree_defaults import TableSize
 from sparkgpu.runs.provenance import check_engines
 

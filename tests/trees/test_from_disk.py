@@ -11,7 +11,7 @@ import pytest
 from planted_trees import COLORS, Outcome, Table, cpu_lane, outcome, planned, table
 
 from sparkgpu.core.plan.host_memory import beyond_memory, reasons_of, too_large_for_h2o
-from sparkgpu.core.plan.plan import GIB
+from sparkgpu.core.plan.make_plan import GIB
 from sparkgpu.trees import from_disk
 from sparkgpu.trials.engine import Platform, make_engine
 

@@ -17,7 +17,8 @@ from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import DeviceError, TrialError
 from sparkgpu.core.host.gpus import Gpu, Survey
 from sparkgpu.core.plan.gpu_memory import tree_bytes
-from sparkgpu.core.plan.plan import GIB, Plan
+from sparkgpu.core.plan.make_plan import GIB
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.table.rows import read_rows
 from sparkgpu.trees.boosting import Split, feature_frame

@@ -1,7 +1,7 @@
 """The configuration of a run: its sections and keys, with their allowed values and defaults.
 
 `sparkgpu.core.config.toml` reads and writes it. A value that is left out (None) is chosen later, from the
-task, the table and the device (`sparkgpu.core.plan.plan`).
+task, the table and the device (`sparkgpu.core.plan.make_plan`).
 """
 
 from __future__ import annotations

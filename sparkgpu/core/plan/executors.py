@@ -10,9 +10,7 @@ from sparkgpu.core.config.registry.engines import ENGINES, EngineEntry
 from sparkgpu.core.config.registry.strategies import STRATEGIES
 from sparkgpu.core.errors import ConfigError, DeviceError
 from sparkgpu.core.plan.devices import check_tree_device, choose_strategy
-from sparkgpu.core.plan.plan import (
-    LanePlan,
-    Plan,
+from sparkgpu.core.plan.make_plan import (
     choose_preset,
     choose_repeats,
     context_of,
@@ -20,6 +18,7 @@ from sparkgpu.core.plan.plan import (
     explain_rules,
     threads_of_branches,
 )
+from sparkgpu.core.plan.plan import LanePlan, Plan
 from sparkgpu.core.plan.trials import lay_out_trials
 from sparkgpu.core.rundir.files import Record
 from sparkgpu.core.words import counted

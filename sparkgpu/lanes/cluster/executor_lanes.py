@@ -15,7 +15,8 @@ from sparkgpu.core.config import toml as config_io
 from sparkgpu.core.errors import DeviceError
 from sparkgpu.core.host.devices import find_machine
 from sparkgpu.core.host.reservations import reserved_ports, scratch_folder
-from sparkgpu.core.plan.plan import Plan, heap_bytes
+from sparkgpu.core.plan.make_plan import heap_bytes
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.files import read_json
 from sparkgpu.core.rundir.paths import RunPaths
 from sparkgpu.lanes.worker_supervisor import supervised_workers

@@ -21,7 +21,8 @@ from sparkgpu.core.errors import ConfigError, SparkgpuError
 from sparkgpu.core.host.devices import Machine, choose_devices
 from sparkgpu.core.host.gpus import Gpu
 from sparkgpu.core.host.rank_command import LAUNCHER
-from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.make_plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.words import counted
 from sparkgpu.lanes.slurm.queue import objection
 

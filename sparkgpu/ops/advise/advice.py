@@ -12,7 +12,8 @@ from sparkgpu.core.config.parameters import NeuralParameters
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.host.devices import choose_devices, find_machine
 from sparkgpu.core.host.reservations import scratch_folder
-from sparkgpu.core.plan.plan import Plan, make_plan
+from sparkgpu.core.plan.make_plan import make_plan
+from sparkgpu.core.plan.plan import Plan
 from sparkgpu.core.rundir.advice import AdviceRecord
 from sparkgpu.core.table.demo import DEMO, DEMO_SOURCE, with_demo_target
 from sparkgpu.core.table.demo_table import resolve_demo
