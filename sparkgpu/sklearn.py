@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,11 +33,15 @@ from sparkgpu.core.config.registry.engines import ENGINES
 from sparkgpu.core.errors import ConfigError
 from sparkgpu.core.rundir.intervals import Conformal
 from sparkgpu.core.table.schema import Task
+from sparkgpu.predict.explain.contributions import exact
 from sparkgpu.predict.frames import as_reader
 from sparkgpu.prepare.encoding import Encoder
 from sparkgpu.runs.frame_fit import fit_frame
 from sparkgpu.score import conformal
 from sparkgpu.trials.engine import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["NeuralClassifier", "NeuralRegressor", "TreesClassifier", "TreesRegressor"]
 
@@ -206,6 +210,21 @@ class _Trees(_Estimator):
         except ValueError as error:
             raise ConfigError(f"engine={self.engine!r}: {error}") from None
         return found.name
+
+    def explain(self, X: Any) -> pd.DataFrame:
+        """What each column of X added to each row's margin, by the library's own TreeSHAP.
+
+        A line is a row and a class (with two classes only the second), with its `base`, a
+        ``contribution_<column>`` of each column, and `prediction`, their sum.
+        """
+        model, table = self._fitted(), self._table(X, fitting=False)
+        schema, encoder = self._trained.schema, Encoder(self._trained.schema)
+        encoder.check(table.column_names, "X")
+        added = exact(schema, self._columns, [(1.0, None, model)], encoder.rows(table))
+        found: pd.DataFrame = pa.table(added.table(schema, self._columns, 0)).to_pandas()
+        if schema.classes:
+            found["class"] = self.classes_[found["class"].astype(int)]
+        return found
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:

@@ -33,6 +33,28 @@ EXPECTED = {
 }
 
 
+@pytest.mark.parametrize("engine", ["lightgbm", "xgboost"])
+def test_trees_say_what_each_column_added(engine: str) -> None:
+    pytest.importorskip(engine)
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"a": random.normal(size=300), "town": random.choice(["Rome", "Oslo"], 300)})
+    y = np.where(frame["a"] + (frame["town"] == "Oslo") > 0, "yes", "no")
+    model = TreesClassifier(engine=engine, threads=1, random_state=0).fit(frame, y)
+    found = model.explain(frame[:20])
+    share_N = model.predict_proba(frame[:20])[:, 1]
+    np.testing.assert_allclose(1 / (1 + np.exp(-found["prediction"])), share_N, atol=1e-5)
+    assert list(found) == [
+        "row",
+        "class",
+        "scale",
+        "base",
+        "contribution_a",
+        "contribution_town",
+        "prediction",
+    ]
+    assert set(found["class"]) == {"yes"} and (found["contribution_a"][frame["a"][:20] > 1.2] > 0).all()
+
+
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_scikit_learns_own_checks_pass(kind: Any) -> None:
     found = check_estimator(kind(threads=1, random_state=0), expected_failed_checks=EXPECTED, on_fail="raise")
