@@ -199,8 +199,8 @@ class ClusterConfig(Section):
     """``[cluster]``: runs on more than one machine.
 
     `master` is a Spark master (``spark://host:7077``, ``yarn``, ``k8s://...``; under spark-submit that of the
-    command), and `spark` are Spark settings for it. `lanes` chooses the use of executors: one H2O cloud and
-    one gang of ranks over all of them, or one lane on each. `executors` is the number to wait for (None:
+    command), and `spark` are Spark settings for it. `lanes` chooses the use of executors: each
+    model over all of them, or one lane on each. `executors` is the number to wait for (None:
     those that come within seconds).
 
     `nodes` is the number of machines for one network, whose ranks a launcher starts
