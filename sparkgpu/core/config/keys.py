@@ -199,9 +199,9 @@ class ClusterConfig(Section):
     """``[cluster]``: runs on more than one machine.
 
     `master` is a Spark master (``spark://host:7077``, ``yarn``, ``k8s://...``; under spark-submit that of the
-    command), and `spark` are Spark settings for it. `lanes` chooses the use of executors: each
-    model over all of them, or one lane on each. `executors` is the number to wait for (None:
-    those that come within seconds).
+    command), and `spark` are Spark settings for it. `lanes` chooses the use of executors: each model over
+    all of them, or one lane on each. `executors` is the number to wait for (None: those that come within
+    seconds).
 
     `nodes` is the number of machines for one network, whose ranks a launcher starts
     (`sparkgpu.core.host.rank_command`).
